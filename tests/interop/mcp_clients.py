@@ -77,7 +77,8 @@ class Door(TestCase):
         for role in _ROLES:
             group = binding(f"agents-{role}", role)
             group["subjects"] = [
-                {"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "agents"}
+                {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name}
+                for kind, name in (("Group", "agents"), ("User", "ada"))
             ]
             await client.create(ROLEBINDINGS.resource, group, "default")
         self.settings = await self.connect()
@@ -93,6 +94,33 @@ class Door(TestCase):
     async def connect(self) -> dict[str, Any]:
         """Return the client's settings for this door."""
         raise NotImplementedError
+
+    async def may_impersonate(self, user: str) -> None:
+        """Let a program act as the agent, and as nobody else."""
+        rules = [
+            {
+                "apiGroups": [""],
+                "resources": ["users"],
+                "verbs": ["impersonate"],
+                "resourceNames": [AGENT],
+            },
+            {
+                "apiGroups": [""],
+                "resources": ["groups"],
+                "verbs": ["impersonate"],
+                "resourceNames": ["agents"],
+            },
+        ]
+        role = {
+            "apiVersion": CLUSTERROLES.resource.api_version,
+            "kind": "ClusterRole",
+            "metadata": {"name": user},
+            "rules": rules,
+        }
+        client = self.deployment.client
+        await client.create(CLUSTERROLES.resource, role)
+        bound = {**binding(user, user), "kind": "ClusterRoleBinding"}
+        await client.create(CLUSTERROLEBINDINGS.resource, bound)
 
     def start(self, *argv: str, **env: str) -> programs.Program:
         program = programs.start(argv, env=env)
@@ -116,9 +144,11 @@ class Pipe(Door):
     """``twisted-exec mcp``."""
 
     async def connect(self) -> dict[str, Any]:
-        kubeconfig = self.deployment.kubeconfig(AGENT, ["agents"], name="agent")
+        await self.may_impersonate("launcher")
+        kubeconfig = self.deployment.kubeconfig("launcher")
+        identity = (f"--kubeconfig={kubeconfig}", f"--as={AGENT}", "--as-group=agents")
         return {
-            "command": [programs.script("twisted-exec"), "mcp", "--kubeconfig", kubeconfig],
+            "command": [programs.script("twisted-exec"), "mcp", *identity],
             "env": dict(os.environ),
         }
 
@@ -172,33 +202,6 @@ class HTTP(Door):
         await door.until(rb"starting on %d" % port)
         claims = {"sub": AGENT, "groups": ["agents"], "aud": url, "exp": int(time.time()) + 3600}
         return {"url": url, "token": provider.token(**claims).decode(), "ca": ca}
-
-    async def may_impersonate(self, user: str) -> None:
-        """Let a program act as the agent, and as nobody else."""
-        rules = [
-            {
-                "apiGroups": [""],
-                "resources": ["users"],
-                "verbs": ["impersonate"],
-                "resourceNames": [AGENT],
-            },
-            {
-                "apiGroups": [""],
-                "resources": ["groups"],
-                "verbs": ["impersonate"],
-                "resourceNames": ["agents"],
-            },
-        ]
-        role = {
-            "apiVersion": CLUSTERROLES.resource.api_version,
-            "kind": "ClusterRole",
-            "metadata": {"name": user},
-            "rules": rules,
-        }
-        client = self.deployment.client
-        await client.create(CLUSTERROLES.resource, role)
-        bound = {**binding(user, user), "kind": "ClusterRoleBinding"}
-        await client.create(CLUSTERROLEBINDINGS.resource, bound)
 
 
 class ClientContract:

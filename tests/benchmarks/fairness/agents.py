@@ -78,7 +78,8 @@ class AgentDoor:
         for role in _ROLES:
             bound = binding(f"agents-{role}", role)
             bound["subjects"] = [
-                {"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "agents"}
+                {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name}
+                for kind, name in (("Group", "agents"), ("User", "crowd"))
             ]
             await chain.client.create(ROLEBINDINGS.resource, bound, "default")
         self._program = programs.twistd(
@@ -94,7 +95,7 @@ class AgentDoor:
         await self._program.until(rb"starting on %d" % port)
         common = {"groups": ["agents"], "aud": url, "exp": int(time.time()) + 7200}
         tokens = [
-            provider.token(username=f"agent:user-{at}:x", **common).decode() for at in range(AGENTS)
+            provider.token(username=f"agent:crowd:a{at}", **common).decode() for at in range(AGENTS)
         ]
         return AgentAccess(port, write(directory, "ca.crt", provider.ca_pem), tokens)
 
