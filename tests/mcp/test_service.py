@@ -1,0 +1,78 @@
+"""Tests for :mod:`twisted_exec.mcp.service`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from twisted.internet import reactor
+from twisted.trial.unittest import TestCase
+
+from tests.tls.support import server_identity, write
+from twisted_exec.auth.oidc.configuration import Issuers
+from twisted_exec.kube.kubeconfig.client_config import ClientConfig
+from twisted_exec.mcp.service import MCPDoor
+from twisted_exec.mcp.settings import Settings
+from twisted_exec.mcp.users import Caller, OwnLogin
+from twisted_exec.tls.errors import TLSConfigError
+
+CONFIGURATION = {
+    "apiVersion": "apiserver.config.k8s.io/v1",
+    "kind": "AuthenticationConfiguration",
+    "jwt": [],
+}
+
+
+class ServiceTests(TestCase):
+    """The life of the program."""
+
+    def door(self, configuration: Any = CONFIGURATION) -> MCPDoor:
+        directory = Path(self.mktemp())
+        directory.mkdir()
+        identity = server_identity("localhost")
+        key = write(str(directory), "door.key", identity.key_pem)
+        Path(key).chmod(0o600)
+        path = directory / "authentication.yaml"
+        path.write_text(json.dumps(configuration))
+        settings = Settings(
+            "https://localhost/mcp",
+            write(str(directory), "door.crt", identity.certificate_pem),
+            key,
+            listen="tcp:0:interface=127.0.0.1",
+            health_listen="tcp:0:interface=127.0.0.1",
+        )
+        own = ClientConfig("https://127.0.0.1:1", token="own")
+        issuers = Issuers(configuration=str(path)).reloading(reactor)
+        return MCPDoor(settings, OwnLogin(lambda: own), issuers, reactor)
+
+    async def test_life(self) -> None:
+        """The program listens, and at its end leaves all sessions."""
+        door = self.door()
+        door.startService()
+        await door.when_ready()
+        self.assertIsNotNone(door.address)
+        self.assertIsNotNone(door.health_address)
+        door.sessions.begin(Caller("agent:ada:triage", ("agents",)))
+        await door.stopService()
+        self.assertIsNone(door.address)
+        self.assertEqual(len(door.sessions), 0)
+
+    async def test_unusable(self) -> None:
+        """With a wrong configuration of identity providers the program does not start."""
+        door = self.door({"kind": "Other"})
+        ready = door.when_ready()
+        door.startService()
+        await self.assertFailure(ready, TLSConfigError)
+        await door.stopService()
+
+    async def test_successor(self) -> None:
+        """A replaced program ends its sessions; clients begin new ones at the successor."""
+        door = self.door()
+        door.startService()
+        await door.when_ready()
+        door.sessions.begin(Caller("agent:ada:triage"))
+        await door.freeze()
+        await door.retire(0)
+        self.assertEqual(len(door.sessions), 0)
+        await door.stopService()
