@@ -182,12 +182,35 @@ class ReadTests(ToolsCase):
         self.assertEqual(output.split("\n")[1:], ["| login:"])
         self.assertEqual((facts["next_offset"], facts["cursor"]), (6, {"row": 0, "column": 6}))
 
+    async def test_large_screen(self) -> None:
+        """Of a large screen the last rows are in the answer, which is as small as any."""
+        self.served.lines = [f"{at} " + "\N{BLACK SQUARE}" * 500 for at in range(500)]
+        _, output = await self.call("get_screen")
+        self.assertTrue(output.split("\n")[-1].startswith("| 499 "))
+
+    async def test_machines(self) -> None:
+        """Machines are listed in pages, also with the longest names."""
+        names = [f"{'x' * 240}-{at:04}" for at in range(250)]
+        for name in names:
+            self.served.machines[f"default/{name}"] = Forbidden("no")
+        found, offset = [], 0
+        while offset is not None:
+            result = await self.tools().call("list_machines", {"offset": offset})
+            (text,) = [each["text"] for each in result["content"]]
+            self.assertLessEqual(len(text), ANSWER_BYTES)
+            facts = json.loads(text)
+            found += [each["name"] for each in facts["machines"]]
+            offset = facts.get("next_offset")
+        self.assertEqual(found, names)
+
     async def test_refused(self) -> None:
         """A refusal has the reason and the remedy, and never what the machine prints."""
         self.served.problem = Forbidden('User "ada" cannot get resource "machines/log"')
         self.assertIn("cannot get", await self.refusal("read_log"))
         self.served.problem = NotFound("machines", "vm", "compute.ironcore.dev")
-        self.assertIn("not found", await self.refusal("read_log"))
+        asked = len(self.served.asked)
+        self.assertIn("list_machines", await self.refusal("read_log"))
+        self.assertFalse([each for each in self.served.asked[asked:] if each.endswith("/machines")])
         for machine in ("../secrets", "a/b", "A b", "x" * 300):
             self.assertNotIn("internal", await self.refusal("read_log", machine=machine))
         self.assertFalse([each for each in self.served.asked if "secrets" in each])

@@ -20,7 +20,7 @@ from twisted_exec.cli.console.shell_run import Remedies, ShellRun
 from twisted_exec.cli.failures import InputError
 from twisted_exec.cli.mcp.held import Consoles, HeldConsole
 from twisted_exec.cli.mcp.keys import typed
-from twisted_exec.cli.mcp.output import ANSWER_BYTES, FACTS_BYTES, rows_of
+from twisted_exec.cli.mcp.output import ANSWER_BYTES, FACTS_BYTES, newest, rows_of
 from twisted_exec.cli.mcp.reading import Facts, Reader, search_of
 
 QUIET_SECONDS = 0.5
@@ -98,11 +98,7 @@ class _Printed:
         lines = bytes(self._data).split(b"\n")
         if not lines[-1]:
             lines.pop()
-        rows = [row for line in lines for row in rows_of(line)]
-        size = sum(len(row.encode()) + 1 for row in rows)
-        while size > _PRINTED_BYTES and rows:
-            size -= len(rows.pop(0).encode()) + 1
-        return rows
+        return newest([row for line in lines for row in rows_of(line)])
 
 
 class Actor:

@@ -59,10 +59,20 @@ def rows_of(raw: bytes) -> list[str]:
 
 
 def screen_rows(lines: list[str]) -> list[str]:
-    """Return the rows of a screen, without empty ones at its end."""
-    while lines and not lines[-1].strip():
-        lines = lines[:-1]
-    return [f"{ROW}{printable(each)}".rstrip() for each in lines]
+    """Return the rows of a screen, without empty ones at its end; of a large screen only the last ones that fit."""
+    end = len(lines)
+    while end and not lines[end - 1].strip():
+        end -= 1
+    return newest([f"{ROW}{printable(each)}".rstrip() for each in lines[:end]])
+
+
+def newest(rows: list[str]) -> list[str]:
+    """Return the last rows that fit into an answer."""
+    size = ANSWER_BYTES - FACTS_BYTES
+    first = len(rows)
+    while first and (size := size - len(rows[first - 1].encode()) - 1) >= 0:
+        first -= 1
+    return rows[first:]
 
 
 def marked(machine: str, rows: list[str]) -> str:

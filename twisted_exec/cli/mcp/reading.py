@@ -115,9 +115,10 @@ class Reader:
                     break
         finally:
             await client.close()
-        facts: Facts = {"machines": machines[offset:most]}
-        if len(machines) > most:
-            facts["next_offset"] = most
+        shown = _fitting(machines[offset:most])
+        facts: Facts = {"machines": shown}
+        if len(machines) > offset + len(shown):
+            facts["next_offset"] = offset + len(shown)
         return facts
 
     async def screen(self, namespace: str, name: str, at: int | None) -> tuple[Facts, list[str]]:
@@ -298,6 +299,16 @@ class _Reading:
     def facts(self) -> Facts:
         facts: Facts = {"epoch": self._epoch}
         return facts if self._transcript is None else facts | self._transcript.facts()
+
+
+def _fitting(items: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+    """Return the first items that fit into an answer."""
+    size = ANSWER_BYTES - FACTS_BYTES
+    for number, item in enumerate(items):
+        size -= len(json.dumps(item)) + 2
+        if size < 0:
+            return items[:number]
+    return items
 
 
 def _short(machine: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,11 +10,13 @@ from dataclasses import replace
 from typing import Any
 
 from twisted_exec.api.agents import AGENTS, is_agent
+from twisted_exec.api.display import display_name
 from twisted_exec.api.kinds.consolepolicies import REASON_REQUIRED
 from twisted_exec.api.kinds.reviews import SELFSUBJECTREVIEWS
 from twisted_exec.api.names import dns_label, dns_subdomain
-from twisted_exec.api.status import APIError
+from twisted_exec.api.status import APIError, NotFound
 from twisted_exec.cli.console.approval import is_required
+from twisted_exec.cli.explanations import explain, not_allowed
 from twisted_exec.cli.failures import InputError
 from twisted_exec.cli.mcp.acting import Actor, Failed
 from twisted_exec.cli.mcp.held import Consoles
@@ -23,12 +25,12 @@ from twisted_exec.cli.mcp.protocol import failure, text_block
 from twisted_exec.cli.mcp.reading import Facts, Reader, moment
 from twisted_exec.cli.mcp.table import BY_NAME, TOOLS, Tool, faults, with_defaults
 from twisted_exec.cli.messages import age, one_line
-from twisted_exec.cli.suggestion import explain_with_hint
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
 from twisted_exec.tls.errors import TLSConfigError
 
 _MOST_FAULTS = 4
-_LONGEST_MESSAGE = 2000
+_MOST_PEOPLE = 50
+_LONGEST_MESSAGE = 900
 _VERBS = {
     "list_machines": "list",
     "get_screen": "read the screen of",
@@ -101,7 +103,7 @@ class ConsoleTools:
         except (InputError, KubeConfigError, TLSConfigError) as problem:
             return failure(_message(str(problem)))
         except APIError as refusal:
-            return failure(await self._explain(refusal, tool, namespace, machine))
+            return failure(self._explain(refusal, tool, namespace, machine))
         blocks = [_facts(where if machine else "", facts)]
         if rows is not None:
             blocks.append(marked(where, rows))
@@ -130,10 +132,13 @@ class ConsoleTools:
             )
         self._is_agent = True
 
-    async def _explain(self, refusal: APIError, tool: Tool, namespace: str, machine: str) -> str:
+    def _explain(self, refusal: APIError, tool: Tool, namespace: str, machine: str) -> str:
         config = replace(self._config, namespace=namespace)
         act = _VERBS.get(tool.name, "type at")
-        line = await explain_with_hint(refusal, config, machine, self._reactor, act)
+        # Without the hint of commands, which costs a list of all machines: agents may call again and again.
+        line = not_allowed(refusal, explain(refusal, namespace, config), machine, act)
+        if refusal.code == NotFound.code and refusal.details.get("name") == machine:
+            line += "; list_machines lists those that exist"
         if is_required(refusal):
             line += "; request_access asks a person, then call this again"
         elif REASON_REQUIRED in {each.get("reason") for each in refusal.causes}:
@@ -153,13 +158,13 @@ class ConsoleTools:
     async def _who_is_watching(self, namespace: str, name: str, _: Mapping[str, Any]) -> _Result:
         sessions = [
             {
-                "user": each.user,
+                "user": display_name(each.user),
                 "connected": not each.is_lost,
                 **({"for": age(each.seconds)} if each.seconds is not None else {}),
             }
             for each in await self._reader.people(namespace, name)
         ]
-        facts: Facts = {"sessions": sessions[:100], "count": len(sessions)}
+        facts: Facts = {"sessions": sessions[:_MOST_PEOPLE], "count": len(sessions)}
         console = self._consoles.held((namespace, name))
         attendance = console.stream.attendance if console is not None else None
         if attendance is not None:
