@@ -7,9 +7,12 @@ from __future__ import annotations
 import argparse
 import os
 
+from twisted_exec.cli.client import CommandClient
 from twisted_exec.cli.failures import failed
 from twisted_exec.cli.machine_options import add_namespace_option
 from twisted_exec.cli.options import add_cluster_options, config_of
+from twisted_exec.cli.runner import server_command
+from twisted_exec.cli.times import duration
 from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
 
 COMMAND = "mcp"
@@ -27,6 +30,31 @@ def register(parser: argparse.ArgumentParser) -> None:
     add_namespace_option(parser)
     add_cluster_options(parser)
     parser.set_defaults(run=_run)
+    commands = parser.add_subparsers(metavar="COMMAND", required=False)
+    description = "make an identity for an agent of yours, and write its kubeconfig"
+    login = server_command(commands, COMMAND, "login", description, _login)
+    login.add_argument(
+        "agent", metavar="NAME", help="the agent's name: lower-case letters, digits and '-'"
+    )
+    login.add_argument(
+        "--output",
+        metavar="FILE",
+        help="the kubeconfig to write, instead of NAME.kubeconfig; an earlier one of this agent is replaced",
+    )
+    login.add_argument(
+        "--duration",
+        metavar="TIME",
+        type=duration,
+        default="8h",
+        help="how long the identity is good, such as 1h; 8h at most, which is the default",
+    )
+    add_namespace_option(login)
+
+
+async def _login(client: CommandClient, options: argparse.Namespace) -> str:
+    from twisted_exec.cli.mcp.login import login
+
+    return await login(client, options)
 
 
 def _run(options: argparse.Namespace) -> int:
