@@ -238,6 +238,25 @@ class ChangeTests(FileCase):
         self.assertEqual(self.reasons(), [None, None])
         self.identify(blob_of(self.ada))
 
+    def test_changing(self) -> None:
+        """A file that changes while it is read is not taken, but read again."""
+        regular = login_file.regular
+
+        def written_meanwhile(path: str, flags: int) -> int:
+            with open(path, "a") as file:
+                file.write("# x\n")
+            return regular(path, flags)
+
+        login_file.regular = written_meanwhile
+        try:
+            self.write("logins.yaml", self.content + "\n")
+            self.assertEqual(self.reasons(), [None, None])
+        finally:
+            login_file.regular = regular
+        self.assertEqual(self.refused(LoginRefused, blob_of(self.ada)), CLOSED)
+        self.assertEqual(self.reasons(), [None, None])
+        self.identify(blob_of(self.ada))
+
     def test_read_once(self) -> None:
         """Files are read when they change alone, be they good or not."""
         reads: list[str] = []

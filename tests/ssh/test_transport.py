@@ -41,6 +41,7 @@ if (skip := needs.conch()) is None:
     from twisted_exec.ssh.door_keys import DoorKey
     from twisted_exec.ssh.packet_ciphers import AEAD_CIPHERS, CIPHERS, MACS
     from twisted_exec.ssh.transport import (
+        CLOSING_SECONDS,
         MOST_BYTES_BEFORE_LOGIN,
         MOST_PACKET_BYTES,
         USER_SIGNATURES,
@@ -461,7 +462,10 @@ class AttackTests(TransportCase):
         client.send(MSG_DISCONNECT, struct.pack(">L", 11) + NS(b"") + NS(b""))
         client.send(94, b"ls\r")
         self.pump.flush()
-        self.assertEqual((client.received(94), client.is_lost), ([], True))
+        self.assertEqual((client.received(94), client.is_lost), ([], False))
+        self.clock.advance(CLOSING_SECONDS)  # the client does not close the connection
+        self.pump.flush()
+        self.assertTrue(client.is_lost)
         self.server.sendPacket(94, b"")
         self.server.sendDisconnect(11, b"")
         self.server.dataReceived(b"x")

@@ -76,10 +76,11 @@ MOST_PACKET_BYTES_BEFORE_LOGIN = 35_000
 """RFC 4253, section 6.1: as much must be taken."""
 MOST_BYTES_BEFORE_LOGIN = 256 << 10
 """All that a client may send before it is logged in."""
+CLOSING_SECONDS = 2.0
+"""Time for a client to read the last message, and to close the connection."""
 
 _EXTENSIONS_CLIENT, _EXTENSIONS_SERVER = b"ext-info-c", b"ext-info-s"
 _STRICT_CLIENT, _STRICT_SERVER = b"kex-strict-c-v00@openssh.com", b"kex-strict-s-v00@openssh.com"
-_CLOSING_SECONDS = 5.0
 _EXCHANGE_SECONDS = 60.0
 _FEWEST_BYTES_OF_KEYS = 16 << 10  # as OpenSSH's least RekeyLimit
 _FEWEST_SECONDS_OF_KEYS = 1.0
@@ -255,12 +256,16 @@ class ModernTransport(SSHServerTransport):
 
     def _end(self) -> None:
         self._is_over = True
-        if IConsumer.providedBy(self.transport):
-            self.transport.unregisterProducer()
-        self.transport.loseConnection()
-        if ITCPTransport.providedBy(self.transport):
-            # A client that takes no more bytes does not hold the connection.
-            self._timer("end", _CLOSING_SECONDS, self.transport.abortConnection)
+        transport = self.transport
+        if not ITCPTransport.providedBy(transport):
+            self.transport.loseConnection()
+            return
+        # The client closes the connection: if this side did, while the client still sends, TCP would reset it, and the last
+        # message could be lost.
+        self.transport.unregisterProducer()
+        self.transport.loseWriteConnection()
+        self.transport.resumeProducing()
+        self._timer("end", CLOSING_SECONDS, self.transport.abortConnection)
 
     def _timer(self, name: str, seconds: float, function: Any) -> None:
         self._cancel(name)
