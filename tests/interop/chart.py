@@ -40,6 +40,7 @@ KUSTOMIZATIONS = {
             }
         },
     ),
+    "sshd": ((), {"sshd": {"enabled": True}}),
     "spaces": (("spaces-kubeflex",), {"spacemanager": {"enabled": True, "kubeflex": True}}),
 }
 """Each directory with its components, and the values that make the same."""
@@ -198,10 +199,16 @@ class ChartTests(SynchronousTestCase):
     def test_namespace(self) -> None:
         """No object is in the kustomizations' namespaces if the release and the values name others."""
         values: Object = {name: dict(value) for name, value in _EVERYTHING.items()}
-        for name in ("hypervisor", "nodeserver", "spacemanager"):
+        for name in ("hypervisor", "nodeserver", "sshd", "spacemanager"):
             values[name]["namespace"] = f"lab-{name}"
         objects = self.render(values, "--namespace=lab")
-        taken = {"twisted-exec-nodes", "exec-nodeserver", "exec-spacemanager", NAMESPACE}
+        taken = {
+            "twisted-exec-nodes",
+            "exec-nodeserver",
+            "exec-sshd",
+            "exec-spacemanager",
+            NAMESPACE,
+        }
         used = {namespace for _, namespace, _ in objects}
         self.assertEqual(used & taken, set())
         text = yaml.safe_dump_all(objects.values())

@@ -24,7 +24,7 @@ if needs.conch() is None:
     from twisted.conch.ssh.keys import Key
     from twisted.conch.ssh.userauth import SSHUserAuthClient
 
-    from tests.ssh.client import Client, PlainClient
+    from tests.ssh.client import PlainClient
 
     class _Login(SSHUserAuthClient):
         def __init__(self, user: bytes, key: Key, connection: SSHConnection) -> None:
@@ -49,7 +49,7 @@ if needs.conch() is None:
             channel = _Watching(localWindow=(1 << 32) - 1, localMaxPacket=1 << 15)
             self.openChannel(channel)
 
-    class Reckless(Client):
+    class Reckless(PlainClient):
         """Watches a console, and has a window without a limit."""
 
         def __init__(self, key: Key) -> None:
@@ -57,8 +57,8 @@ if needs.conch() is None:
             self.key = key
 
         def connectionSecure(self) -> None:
-            PlainClient.connectionSecure(self)
-            self.log_in(_Login(b"vm", self.key, _Connection()))
+            super().connectionSecure()
+            self.requestService(_Login(b"vm", self.key, _Connection()))
 
 
 PIECE = b"x" * 65536

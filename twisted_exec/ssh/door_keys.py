@@ -10,6 +10,7 @@ import time
 from binascii import a2b_base64
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -48,7 +49,7 @@ class DoorKey:
     private: Key
     certificate: tuple[bytes, Certificate] | None = None
 
-    @property
+    @cached_property
     def algorithms(self) -> Sequence[bytes]:
         is_rsa = self.private.type() == "RSA"
         plain = [b"rsa-sha2-512", b"rsa-sha2-256"] if is_rsa else [bytes(self.private.sshType())]

@@ -17,7 +17,7 @@ from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.control.loop import PokedLoop
 from twisted_exec.control.polling import until
 from twisted_exec.kube.interfaces import IKubeClient
-from twisted_exec.program.draining import let_sessions_end
+from twisted_exec.program.draining import DrainLimit, let_sessions_end
 from twisted_exec.program.handover.interfaces import IHandsOver, ServiceState
 from twisted_exec.program.health import Health
 from twisted_exec.program.listening import LISTENING
@@ -40,6 +40,7 @@ REVIEW_SECONDS = 0.2
 """Between two looks whether users may still be here."""
 STOPPING = "the ssh server is shutting down: connect again in a moment"
 REPLACED = "the ssh server was replaced by a newer one: connect again"
+LINGER_LOOK_SECONDS = 1.0
 _LAST_SECONDS = 2.0
 _LOOK_SECONDS = 0.05
 
@@ -177,6 +178,11 @@ class SSHDoor(AsyncService):
         return Deferred.fromCoroutine(self._linger(linger_seconds))
 
     async def _linger(self, seconds: float) -> None:
-        self.door.end_strangers(REPLACED)
-        await let_sessions_end(self._reactor, seconds, lambda: self.door.admission.sessions)
+        door = self.door
+        door.end_strangers(REPLACED)
+        limit = DrainLimit(self._reactor, seconds, 0)
+        await until(
+            lambda: not door.admission.sessions or limit.is_over, self._reactor, LINGER_LOOK_SECONDS
+        )
+        limit.cancel()
         await self._end_all(REPLACED)

@@ -51,6 +51,7 @@ PODS = (
     "broker/pool.yaml",
     "hypervisor/pool.yaml",
     "nodeserver/deployment.yaml",
+    "sshd/deployment.yaml",
     "spaces/deployment.yaml",
 )
 LAST_WORD_SECONDS = 5
@@ -167,7 +168,15 @@ class PodTests(SynchronousTestCase):
             words = files.command_of(container)
             files.options_of(words)
             programs_run.add(words[0])
-        programs = ("apiserver", "poollet", "runtime", "broker", "nodeserver", "spacemanager")
+        programs = (
+            "apiserver",
+            "poollet",
+            "runtime",
+            "broker",
+            "nodeserver",
+            "sshd",
+            "spacemanager",
+        )
         self.assertEqual(programs_run, {f"exec-{name}" for name in programs})
 
     def test_restricted(self) -> None:
@@ -220,7 +229,7 @@ class PodTests(SynchronousTestCase):
 
     def test_neighbours(self) -> None:
         """Runtime or broker and the poollet next to it use the same socket."""
-        for name in PODS[1:-2]:
+        for name in PODS[1:-3]:
             for pod in files.pods(KUBERNETES / name):
                 words = [word for each in pod["containers"] for word in each["args"]]
                 sockets = [word.partition("=")[2] for word in words if "unix:///" in word]
@@ -228,7 +237,7 @@ class PodTests(SynchronousTestCase):
 
     def test_selectors(self) -> None:
         """Services, budgets and workloads select the pods of the deployment."""
-        for name in ("apiserver", "consoles", "broker", "nodeserver", "spaces"):
+        for name in ("apiserver", "consoles", "broker", "nodeserver", "sshd", "spaces"):
             paths = sorted((KUBERNETES / name).glob("*.yaml"))
             objects = [each for path in paths for each in files.documents(path)]
             (labels,) = (

@@ -1,0 +1,71 @@
+"""
+Tests for :mod:`twisted_exec.sshd.service`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted_exec.api.status import Unauthorized
+from twisted_exec.testing.console import EchoAttachment
+
+from .support import DoorCase
+
+
+class ServiceTests(DoorCase):
+    """The door as a program."""
+
+    async def console(self) -> Any:
+        process = self.gate("-tt", "vm@gate")
+        await process.until(rb"Connected to vm\.")
+        return process
+
+    async def test_successor(self) -> None:
+        """A door that a successor has replaced serves its sessions to their end, and no strangers."""
+        attachment = self.serve(EchoAttachment(b"$ "))
+        process = await self.console()
+        self.successResultOf(self.door.freeze())
+        over = self.door.retire(60)
+        process.type(b"hello")
+        await process.until(b"hello")
+        self.assertNoResult(over)
+        attachment.transport.end(attachment.ending)
+        self.assertEqual(await process.ended, 0)
+        await over
+
+    async def test_lingers(self) -> None:
+        """After the time for that, the others end with the reason."""
+        self.serve(EchoAttachment(b"$ "))
+        process = await self.console()
+        over = self.door.retire(0)
+        await process.ended
+        await over
+        output = process.stdout + process.stderr
+        self.assertIn(b"the ssh server was replaced by a newer one: connect again", output)
+
+    async def test_metrics(self) -> None:
+        """The metrics count connections, sessions and logins."""
+        self.serve(EchoAttachment(b"$ "))
+        process = await self.console()
+
+        def value(name: str, **labels: str) -> float | None:
+            return self.door.registry.get_sample_value(f"twisted_exec_sshd_{name}", labels)
+
+        self.assertEqual(value("connections", state="logged_in"), 1)
+        self.assertEqual(value("connections", state="before_login"), 0)
+        self.assertEqual((value("sessions"), value("logins_total")), (1, 1))
+        process.signal(9)
+        while self.door.door.connections:
+            await self.tick()
+        self.assertEqual((value("connections", state="logged_in"), value("sessions")), (0, 0))
+
+    async def test_health(self) -> None:
+        """The door is ready when it listens, and the API server accepts its login."""
+        results = {each.name: each.error for each in await self.door.health.check()}
+        self.assertIsNone(results["ssh"])
+        self.consoles.tokens = set()
+        results = {each.name: each.error for each in await self.door.health.check()}
+        self.assertIn(Unauthorized().message, str(results["apiserver"]))
+        await self.door.stopService()
+        results = {each.name: each.error for each in await self.door.health.check()}
+        self.assertEqual(results["ssh"], "not listening")
