@@ -8,7 +8,8 @@ import argparse
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from functools import partial
+from typing import NoReturn
 
 from twisted_exec.api.logs import LogOptions
 from twisted_exec.cli.commands.logs import add_line_options, log_options
@@ -20,6 +21,7 @@ MOST_CHARACTERS = 4096
 """Of a command and its options; a command for the shell of a machine has its own limit."""
 
 _MOST_MESSAGE = 300
+_HELP_COLUMNS = 100
 
 OTHERS = "; there are also list, log, screen and power on|off"
 """For the message about a command that does not exist."""
@@ -102,7 +104,8 @@ def _power(words: Sequence[str], is_terminal: bool) -> Command:
 
 
 def _log(words: Sequence[str], is_terminal: bool) -> Command:
-    parser = _Parser(prog="log", add_help=False)
+    columns = partial(argparse.HelpFormatter, width=_HELP_COLUMNS)
+    parser = _Parser(prog="log", add_help=False, formatter_class=columns)
     parser.description = "Print what the machine's console printed."
     parser.add_argument("-h", "--help", action="store_true", help="show this text")
     add_line_options(parser)
@@ -137,6 +140,3 @@ class _Parser(CheckedParser):
 
     def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
         raise ValueError(message or "")
-
-    def _get_formatter(self) -> Any:
-        return argparse.HelpFormatter(self.prog, width=100)

@@ -33,6 +33,8 @@ from twisted_exec.tls.turns import IFramed, origin_of
 
 STRANGERS_SHARE = 0.25
 """The largest part of the time for all who have not logged in: an exchange of keys takes as much as hundreds of keys."""
+_log = Logger()
+
 FAREWELL_SECONDS = 0.3
 """Time for sessions that the door ends to print why."""
 
@@ -64,7 +66,6 @@ class DoorConnection(ModernTransport):
     """
 
     factory: Door
-    _log = Logger()
 
     def __init__(self, host_keys: Sequence[HostKey], clock: IReactorTime) -> None:
         super().__init__(host_keys, clock)
@@ -155,7 +156,7 @@ class DoorConnection(ModernTransport):
         )
         self.phase, self.person = Phase.OPEN, person
         door.metrics.logged_in()
-        self._log.info(
+        _log.info(
             "{user} has logged in from {address} with the key {key}{certificate}",
             user=user,
             address=self.source_address,
@@ -207,8 +208,6 @@ class Door(ModernFactory):
 
     :ivar connections: those that were admitted, the oldest first.
     """
-
-    _log = Logger()
 
     def __init__(
         self,
@@ -269,7 +268,7 @@ class Door(ModernFactory):
             if person is None or connection.phase is not Phase.OPEN:
                 continue
             if reason := self.people.reason_to_end(person, self.now()):
-                self._log.info("{user}: {reason}", user=person.user, reason=reason)
+                _log.info("{user}: {reason}", user=person.user, reason=reason)
                 self.metrics.refused(Refusal.WITHDRAWN)
                 connection.end(reason)
 
