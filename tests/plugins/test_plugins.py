@@ -34,6 +34,7 @@ PROGRAMS = [
     "exec-racks",
     "exec-runtime",
     "exec-spacemanager",
+    "exec-sshd",
     "exec-standalone",
 ]
 
