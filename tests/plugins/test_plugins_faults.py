@@ -15,6 +15,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.apiserver.test_options import arguments
 from tests.poollet.test_options import KUBECONFIG
 from tests.runtimes.test_options import CONFIG
+from tests.sshd.files import write_files
 from twisted_exec.program import start as program_module
 
 from .test_plugins import PROGRAMS
@@ -48,6 +49,8 @@ class OptionTests(SynchronousTestCase):
         kubeconfig.write_text(KUBECONFIG)
         config.write_text(CONFIG)
         target = "unix:///run/x/iri.sock"
+        door = Path(self.mktemp())
+        door.mkdir()
         return {
             "exec-apiserver": arguments(),
             "exec-broker": [
@@ -80,6 +83,7 @@ class OptionTests(SynchronousTestCase):
             ],
             "exec-runtime": [f"--config={config}", f"--iri-listen={target}"],
             "exec-spacemanager": [f"--kubeconfig={kubeconfig}"],
+            "exec-sshd": write_files(door),
             "exec-standalone": [f"--state-dir={self.mktemp()}"],
         }
 

@@ -7,20 +7,13 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    NoEncryption,
-    PrivateFormat,
-    PublicFormat,
-)
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests import needs
 from tests.taps import refusal
 from twisted_exec.program.service import ServiceWithCleanup
 
-from .test_acting import KUBECONFIG
+from .files import write_files
 
 if (skip := needs.conch()) is None:
     from twisted_exec.sshd.limits import Limits
@@ -84,15 +77,7 @@ class TapTests(SynchronousTestCase):
     def setUp(self) -> None:
         self.directory = Path(self.mktemp()).absolute()
         self.directory.mkdir()
-        (self.directory / "kubeconfig").write_text(KUBECONFIG % "token: x")
-        private = Ed25519PrivateKey.generate()
-        key = self.directory / "host"
-        key.touch(0o600)
-        key.write_bytes(private.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
-        public = private.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
-        (self.directory / "host.pub").touch(0o600)
-        (self.directory / "host.pub").write_text(public)
-        (self.directory / "users.yaml").write_text(f"users:\n- {{user: ada, keys: ['{public}']}}\n")
+        write_files(self.directory)
 
     def options(self, **changed: str) -> Options:
         files = {"kubeconfig": "kubeconfig", "users": "users.yaml", "host-key": "host", **changed}

@@ -1,0 +1,35 @@
+"""
+The files of a door that nobody reaches.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+)
+
+from .test_acting import KUBECONFIG
+
+
+def write_files(directory: Path) -> list[str]:
+    """Write the files of a door; return the options that name them."""
+    (directory / "kubeconfig").write_text(KUBECONFIG % "token: x")
+    private = Ed25519PrivateKey.generate()
+    for name in ("host", "host.pub"):
+        (directory / name).touch(0o600)
+    text = private.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
+    (directory / "host").write_bytes(text)
+    public = private.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
+    (directory / "host.pub").write_text(public)
+    (directory / "users.yaml").write_text(f"users:\n- {{user: ada, keys: ['{public}']}}\n")
+    return [
+        f"--kubeconfig={directory / 'kubeconfig'}",
+        f"--users={directory / 'users.yaml'}",
+        f"--host-key={directory / 'host'}",
+    ]
