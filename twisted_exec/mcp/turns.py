@@ -12,7 +12,7 @@ from collections import Counter, OrderedDict, deque
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
-AT_ONCE = 8
+AT_ONCE = 4
 AT_ONCE_PER_USER = 2
 WAITING_SECONDS = 0.1
 """A call that may wait for a machine or a person waits by then, and holds up nobody."""
