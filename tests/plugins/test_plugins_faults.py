@@ -4,6 +4,7 @@ A fault of other systems' command lines (10), as the promise that ours keep.
 
 from __future__ import annotations
 
+import json
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from twisted.plugin import getPlugins
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.apiserver.test_options import arguments
+from tests.mcp.test_service import CONFIGURATION
 from tests.poollet.test_options import KUBECONFIG
 from tests.runtimes.test_options import CONFIG
 from tests.sshd.files import write_files
@@ -48,9 +50,12 @@ class OptionTests(SynchronousTestCase):
         kubeconfig, config = Path(self.mktemp()), Path(self.mktemp())
         kubeconfig.write_text(KUBECONFIG)
         config.write_text(CONFIG)
+        issuers = Path(self.mktemp())
+        issuers.write_text(json.dumps(CONFIGURATION))
         target = "unix:///run/x/iri.sock"
         door = Path(self.mktemp())
         door.mkdir()
+        of_sshd = write_files(door)  # with a kubeconfig that has a token
         return {
             "exec-apiserver": arguments(),
             "exec-broker": [
@@ -58,6 +63,13 @@ class OptionTests(SynchronousTestCase):
                 "--namespace=ns",
                 "--source-cluster-name=a",
                 f"--iri-listen={target}",
+            ],
+            "exec-mcp": [
+                *(each for each in of_sshd if each.startswith("--kubeconfig=")),
+                "--resource-url=https://mcp.example.org/mcp",
+                "--tls-cert-file=tls.crt",
+                "--tls-private-key-file=tls.key",
+                f"--authentication-config={issuers}",
             ],
             "exec-nodeserver": [
                 f"--kubeconfig={kubeconfig}",
@@ -83,7 +95,7 @@ class OptionTests(SynchronousTestCase):
             ],
             "exec-runtime": [f"--config={config}", f"--iri-listen={target}"],
             "exec-spacemanager": [f"--kubeconfig={kubeconfig}"],
-            "exec-sshd": write_files(door),
+            "exec-sshd": of_sshd,
             "exec-standalone": [f"--state-dir={self.mktemp()}"],
         }
 
