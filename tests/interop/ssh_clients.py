@@ -29,6 +29,7 @@ _NO_ENVIRONMENT = (
     None if ENVIRONMENT else "SSH_CLIENTS names no environment with paramiko and ansible-core"
 )
 NEWEST = os.environ.get("SSH_NEWEST", "")
+NO_NEWEST = needs.ssh() or needs.kubectl() or (None if NEWEST else "SSH_NEWEST names no ssh")
 _NO_PLINK = None if shutil.which("plink") else "plink is not on PATH (putty-tools)"
 _FAR = "10.0.0.1"
 _COLUMNS, _ROWS = 101, 31
@@ -223,7 +224,7 @@ class OpenSSHTests(ClientContract, SSHCase):
 class NewestOpenSSHTests(OpenSSHTests):
     """The newest release of ssh."""
 
-    skip = OpenSSHTests.skip or (None if NEWEST else "SSH_NEWEST names no newest ssh")
+    skip = NO_NEWEST
     ssh = NEWEST
 
 

@@ -24,6 +24,8 @@ from .ssh_clients import (
     _NO_ENVIRONMENT,
     _NO_PLINK,
     ENVIRONMENT,
+    NEWEST,
+    NO_NEWEST,
     ClientContract,
     SSHCase,
 )
@@ -118,15 +120,20 @@ class DoorCase(SSHCase):
 
 
 class OpenSSHTests(ClientContract, DoorCase):
-    """Stock ssh, with a certificate, which verifies the certificate of the host."""
+    """
+    Stock ssh, with a certificate, which verifies the certificate of the host.
+
+    :cvar ssh: the program.
+    """
 
     forwarding_code = 255
+    ssh = "ssh"
 
     def command(self, host: str, *words: str) -> tuple[str, ...]:
-        return "ssh", "-F", self.config, f"{host}@gate", *words
+        return self.ssh, "-F", self.config, f"{host}@gate", *words
 
     def forwarding(self) -> tuple[str, ...]:
-        return "ssh", "-F", self.config, "-W", f"{_FAR}:22", "vm@gate"
+        return self.command("vm", "-W", f"{_FAR}:22")
 
     async def test_commands(self) -> None:
         """Each command of the how-to has its output."""
@@ -152,7 +159,7 @@ class OpenSSHTests(ClientContract, DoorCase):
         second = self.console()
         await second.until(rb"ada is the writer|writer of this console is ada")
         await second.stop()
-        argv = ("ssh", "-F", self.config, "-tt", "vm@gate", "force")
+        argv = (self.ssh, "-F", self.config, "-tt", "vm@gate", "force")
         third = self.start(argv)
         await third.until(rb"Connected to vm\.")
         await first.until(rb"bob")
@@ -210,6 +217,13 @@ class OpenSSHTests(ClientContract, DoorCase):
             record["extra"],
             r"^ssh-address=127\.0\.0\.1&ssh-certificate=ada@laptop\+%28serial\+0%29&ssh-key=SHA256:",
         )
+
+
+class NewestOpenSSHTests(OpenSSHTests):
+    """The newest release of ssh."""
+
+    skip = NO_NEWEST
+    ssh = NEWEST
 
 
 class PlinkTests(ClientContract, DoorCase):
