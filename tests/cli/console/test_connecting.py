@@ -7,6 +7,7 @@ import socket
 from typing import Any
 
 from twisted.internet.task import Clock
+from twisted.internet.testing import MemoryReactorClock
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.cli.console.connecting import ADDRESS, TLS, WAITING, ProgressLine, step
@@ -63,6 +64,18 @@ class LineTests(SynchronousTestCase):
         self.clock.advance(5)
         line.stop()
         self.assertEqual(self.written, ["connecting to vm at https://a: TLS, 1 s\r\n"])
+
+    def test_terminal_gone(self) -> None:
+        """A terminal that is gone has no size, and ends nothing."""
+        reader, writer = os.pipe()
+        self.addCleanup(os.close, reader)
+        self.addCleanup(os.close, writer)
+        self.patch(os, "environ", {"TERM": "xterm"})
+        reactor, written = MemoryReactorClock(), []
+        line = ProgressLine.on_terminal(writer, reactor, lambda seconds: "TLS", written.append)
+        reactor.advance(1)
+        line.stop()
+        self.assertIn(b"TLS", b"".join(written))
 
 
 class Reactor:

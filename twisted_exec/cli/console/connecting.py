@@ -16,6 +16,8 @@ ADDRESS = "looking for its address"
 TLS = "TLS"
 WAITING = "waiting for the machine"
 
+_COLUMNS = 80
+"""Of a terminal that does not say."""
 _INTERNET = (socket.AF_INET, socket.AF_INET6)
 ERASE = "\r\x1b[K"
 
@@ -73,7 +75,10 @@ class ProgressLine:
             write(line.encode())
 
         def columns() -> int:
-            return os.get_terminal_size(descriptor).columns or 80
+            try:
+                return os.get_terminal_size(descriptor).columns or _COLUMNS
+            except OSError:  # a terminal that is gone
+                return _COLUMNS
 
         is_plain = os.environ.get("TERM", "dumb") == "dumb"
         line = cls(reactor, draw, text, columns, is_plain=is_plain)
