@@ -972,6 +972,28 @@ class MachineTests(ChainTestCase):
             expected = (1, "error", error) if error else (0, "ok", "is open, and has output")
             self.assertEqual((code, *results["line"][:2]), expected)
 
+    async def test_unknown_power(self) -> None:
+        """A console that is open while its BMC refuses the runtime is a warning with the BMC's answer."""
+        poollet, port = await self.poollet()
+        poollet.protocol = V5
+        await self.make_pool(("InternalIP", "127.0.0.1"), port=port)
+        await self.make_machine()
+        for message, result in (
+            ("the console is open by ssh: the server announces it", "ok"),
+            (
+                "the power of the server is not known: refused; the console is open by ssh",
+                "warning",
+            ),
+        ):
+            way = {"type": "ConsoleLine", "status": "True", "reason": "SSH", "message": message}
+            status = {"status": {"state": "Running", "conditions": [way]}}
+            await self.admin.patch(
+                kinds.MACHINES.resource, "vm", status, "default", subresource="status"
+            )
+            _, results = await self.examined()
+            self.assertEqual(results["line"][0], result)
+            self.assertIn(message, results["line"][1])
+
     async def test_no_line(self) -> None:
         """A machine without a line is an error of the line, reported once."""
         poollet, port = await self.poollet()
