@@ -39,6 +39,11 @@ POWER_UNKNOWN = "the power of the server is not known: "
 How the message of :data:`CONSOLE_LINE` begins while the console is open, but the BMC does not answer other requests; the
 problem follows.
 """
+POWER_SWITCHED = "PowerSwitched"
+"""
+Condition of a machine whose ``spec.power`` only opens and closes its console, since its class does not switch it: False;
+its message says so.
+"""
 SERVER_OFF = "ServerOff"
 """
 Reason of the condition Ready of a machine that is to be on, and whose server others have switched off, or that was off

@@ -755,6 +755,21 @@ class MachineTests(ChainTestCase):
         self.assertEqual(message, 'machine "vm" is powered off')
         self.assertIn('{"spec":{"power":"On"}}', remedy)
 
+    async def test_not_switched(self) -> None:
+        """A console that is closed by the power of its machine is not called a machine that is off."""
+        await self.make_machine(power="Off")
+        condition = {"type": "PowerSwitched", "status": "False", "reason": "ConsoleOnly"}
+        status = {"status": {"state": "Shutdown", "conditions": [condition]}}
+        await self.admin.patch(
+            kinds.MACHINES.resource, "vm", status, "default", subresource="status"
+        )
+        message, remedy = await self.problem("machine")
+        self.assertEqual(
+            message,
+            'the console of machine "vm" is closed by spec.power, which does not switch the machine itself',
+        )
+        self.assertIn('{"spec":{"power":"On"}}', remedy)
+
     async def test_stays_on(self) -> None:
         """A machine that cannot be powered off is not called off: the message says why it is still on."""
         await self.make_class()

@@ -11,6 +11,7 @@ from twisted.internet.defer import Deferred, TimeoutError
 from twisted_exec.api.conditions import (
     CONSOLE_LINE,
     CONSOLE_STORED,
+    POWER_SWITCHED,
     POWER_UNKNOWN,
     SERVER_OFF,
     condition_of,
@@ -238,7 +239,10 @@ class _MachineCheck:
         is_still_on = state == "Running" and is_unready
         if (machine.get("spec") or {}).get("power") == "Off" and not is_still_on:
             remedy = power_on(dialect, name, self._namespace)
-            report.error("machine", f"{self._named} is powered off", remedy)
+            off = f"{self._named} is powered off"
+            if condition_of(machine, POWER_SWITCHED).get("status") == "False":
+                off = f"the console of {self._named} is closed by spec.power, which does not switch the machine itself"
+            report.error("machine", off, remedy)
             return False
         if not dialect.pool_name(machine):
             await self._report_unplaced(machine)
