@@ -293,6 +293,17 @@ class SessionTests(BMCCase):
             await self.sessions().get(SYSTEMS)
         self.assertIn("login: basic", caught.exception.message)
 
+    async def test_no_document(self) -> None:
+        """An answer that is no document names its path, and what to do."""
+        for body, why in ((b"", "has an empty body"), (b"[]", "is no JSON object")):
+            self.bmc.faults.bodies = {SYSTEMS: body}
+            with self.assertRaises(BadGateway) as caught:
+                await self.sessions().get(SYSTEMS)
+            self.assertEqual(
+                caught.exception.message,
+                f"the BMC's answer {why} (GET {SYSTEMS}): restart the BMC if its own page does not work either",
+            )
+
     async def test_slow(self) -> None:
         """A BMC that does not answer a login is an error, and the next attempt is a new one."""
         self.patch(client, "REQUEST_SECONDS", 0.2)

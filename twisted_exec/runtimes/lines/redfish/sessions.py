@@ -166,7 +166,13 @@ class Sessions:
 
         :raises APIError: see :meth:`send`; ``NotFound`` if there is none.
         """
-        return (await self.send("GET", path)).document()
+        answer = await self.send("GET", path)
+        try:
+            return answer.document()
+        except BadGateway as problem:
+            raise BadGateway(
+                f"{problem.message} (GET {path}): restart the BMC if its own page does not work either"
+            ) from None
 
     async def send(
         self, method: str, path: str, body: Mapping[str, object] | None = None
