@@ -300,7 +300,7 @@ class PowerTests(RedfishCase):
         self.patch(claim_module, "LOOK_SECONDS", 0.05)
         _, line = await self.opened_line()
         self.bmc.set_power("Off")
-        await self.until(lambda: "PoweredOff" in self.reasons())
+        await self.until(lambda: "ServerOff" in self.reasons())
         self.assertIn("the server is off", self.conditions[-1][2])
         self.bmc.set_power("On")
         await self.until(lambda: self.boots)
