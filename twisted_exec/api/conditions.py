@@ -34,6 +34,16 @@ CONSOLE_LINE = "ConsoleLine"
 Condition of a machine whose driver chooses between several ways to the console: True while one is
 open. Its message names the chosen way, and why others were refused.
 """
+POWER_UNKNOWN = "the power of the server is not known: "
+"""
+How the message of :data:`CONSOLE_LINE` begins while the console is open, but the BMC does not answer other requests; the
+problem follows.
+"""
+POWER_SWITCHED = "PowerSwitched"
+"""
+Condition of a machine whose ``spec.power`` only opens and closes its console, since its class does not switch it: False;
+its message says so.
+"""
 SERVER_OFF = "ServerOff"
 """
 Reason of the condition Ready of a machine that is to be on, and whose server others have switched off, or that was off

@@ -312,7 +312,8 @@ class MachineRuntime(Service):
         if request.power == pb.POWER_ON:
             supervisor.power_on()
         else:
-            supervisor.power_off(powered_off(record), gently=True)
+            ending = powered_off(record, is_switched=supervisor.switches_power)
+            supervisor.power_off(ending, gently=True)
         return succeed(pb.UpdateMachinePowerResponse())
 
     @_as_deferred

@@ -19,6 +19,7 @@ from twisted_exec.api.conditions import (
     CONSOLE_LINE,
     CONSOLE_OUTPUT,
     CONSOLE_STORED,
+    POWER_SWITCHED,
     ConditionValue,
     console_in_use,
 )
@@ -56,6 +57,7 @@ _GATHERING_SECONDS = 2.0
 """How long reports of journals are gathered, to log one line for many machines."""
 _MOST_NAMED = 10
 _JOURNAL_FULL = "JournalFull"
+NOT_SWITCHED = "the machine itself is left as it is, because its class does not switch the power"
 
 
 class SupervisedMachines:
@@ -338,6 +340,13 @@ class SupervisedMachines:
             machine.status.machine_conditions.add(
                 type=CONSOLE_HEALTHY, status=status, reason=reason, message=message
             )
+        if supervisor is not None and not supervisor.switches_power:
+            machine.status.machine_conditions.add(
+                type=POWER_SWITCHED,
+                status="False",
+                reason="ConsoleOnly",
+                message=f"spec.power opens and closes the console only: {NOT_SWITCHED}",
+            )
         if supervisor is not None and supervisor.journal.failure:
             machine.status.machine_conditions.add(
                 type=CONSOLE_STORED,
@@ -491,8 +500,16 @@ class SupervisedMachines:
         self.records.add_event(record, type, reason, message, self._now_nanoseconds())
 
 
-def powered_off(record: MachineRecord) -> Ending:
-    """Return the status of the viewers of a machine that its user has powered off."""
+def powered_off(record: MachineRecord, *, is_switched: bool = True) -> Ending:
+    """
+    Return the status of the viewers of a machine that its user has powered off.
+
+    :param is_switched: false if that only closes its console.
+    """
+    if not is_switched:
+        return Ending(
+            POWERED_OFF, f'the console of machine "{record.label}" was closed; {NOT_SWITCHED}'
+        )
     return Ending(POWERED_OFF, f'machine "{record.label}" was powered off')
 
 

@@ -56,6 +56,7 @@ _BUG = "internal error of the machine runtime"
 _SHUTTING_DOWN = "ShuttingDown"
 _ASKING = "its server is being asked to shut down"
 _ASKED = "the guest was asked to shut down"
+_CONSOLE_CLOSED = "ConsoleClosed"
 _ON_AGAIN = "the server is on again"
 _NEW_PROCESS = b"\r\n[the process has ended; a new one starts]\r\n"
 
@@ -158,6 +159,12 @@ class Supervisor:
     def is_off(self) -> bool:
         """True if the machine is switched off and its line is closed."""
         return not self.is_on and (self.console is None or not self.console.is_live)
+
+    @property
+    def switches_power(self) -> bool:
+        """False if a power-off only closes the machine's line."""
+        run = self.run or self._opening or self._driver.run(self._facts)
+        return IShutdown.providedBy(run) or not IReopenable.providedBy(run)
 
     def waiting_console(self) -> SharedConsole:
         """Return the console for sessions that have waited for the machine in an earlier process."""
@@ -574,7 +581,8 @@ class Supervisor:
     def _note_end(self, ending: Ending) -> tuple[str, str]:
         """Decide whether the machine stays off; if so, return the reason and a message."""
         if not self._should_run and ending.reason == POWERED_OFF:
-            self._facts.event("Normal", POWERED_OFF, ending.message)
+            reason = POWERED_OFF if self.switches_power else _CONSOLE_CLOSED
+            self._facts.event("Normal", reason, ending.message)
         if self._course is _Course.SHUT_DOWN or not self._should_run:
             return "", ""
         self._facts.event("Normal", "Ended", ending.message)

@@ -755,6 +755,21 @@ class MachineTests(ChainTestCase):
         self.assertEqual(message, 'machine "vm" is powered off')
         self.assertIn('{"spec":{"power":"On"}}', remedy)
 
+    async def test_not_switched(self) -> None:
+        """A console that is closed by the power of its machine is not called a machine that is off."""
+        await self.make_machine(power="Off")
+        condition = {"type": "PowerSwitched", "status": "False", "reason": "ConsoleOnly"}
+        status = {"status": {"state": "Shutdown", "conditions": [condition]}}
+        await self.admin.patch(
+            kinds.MACHINES.resource, "vm", status, "default", subresource="status"
+        )
+        message, remedy = await self.problem("machine")
+        self.assertEqual(
+            message,
+            'the console of machine "vm" is closed by spec.power, which does not switch the machine itself',
+        )
+        self.assertIn('{"spec":{"power":"On"}}', remedy)
+
     async def test_stays_on(self) -> None:
         """A machine that cannot be powered off is not called off: the message says why it is still on."""
         await self.make_class()
@@ -971,6 +986,28 @@ class MachineTests(ChainTestCase):
             code, results = await self.examined()
             expected = (1, "error", error) if error else (0, "ok", "is open, and has output")
             self.assertEqual((code, *results["line"][:2]), expected)
+
+    async def test_unknown_power(self) -> None:
+        """A console that is open while its BMC refuses the runtime is a warning with the BMC's answer."""
+        poollet, port = await self.poollet()
+        poollet.protocol = V5
+        await self.make_pool(("InternalIP", "127.0.0.1"), port=port)
+        await self.make_machine()
+        for message, result in (
+            ("the console is open by ssh: the server announces it", "ok"),
+            (
+                "the power of the server is not known: refused; the console is open by ssh",
+                "warning",
+            ),
+        ):
+            way = {"type": "ConsoleLine", "status": "True", "reason": "SSH", "message": message}
+            status = {"status": {"state": "Running", "conditions": [way]}}
+            await self.admin.patch(
+                kinds.MACHINES.resource, "vm", status, "default", subresource="status"
+            )
+            _, results = await self.examined()
+            self.assertEqual(results["line"][0], result)
+            self.assertIn(message, results["line"][1])
 
     async def test_no_line(self) -> None:
         """A machine without a line is an error of the line, reported once."""

@@ -50,6 +50,7 @@ class FakeClient:
         self.silent = False
         self.spec = {"power": "On"}
         self.ready: dict[str, str] = {}
+        self.conditions: list[dict[str, str]] = []
         self.asked: dict[str, str] = {}
         self.review: Any = {"status": {"allowed": True}}
         self.denied: tuple[str, str] | None = None
@@ -62,7 +63,8 @@ class FakeClient:
             return Deferred()
         if resource is CONSOLERECORDINGS.resource:
             return self.reading_recordings(name)
-        status = {"state": self.machines[name], "conditions": [{"type": "Ready", **self.ready}]}
+        conditions = [{"type": "Ready", **self.ready}, *self.conditions]
+        status = {"state": self.machines[name], "conditions": conditions}
         return succeed({"status": status, "spec": self.spec})
 
     async def create(self, resource: Any, review: Any, namespace: str | None = None) -> Any:
@@ -488,6 +490,25 @@ class PowerTests(MenuCase):
         self.client.machines["a"], self.client.spec = "Shutdown", {"power": "Off"}
         self.client.ready = {"status": "False", "message": "powered off, as spec.power says"}
         self.assertNotIn("not ready", self.type(b"~P"))
+
+    def test_not_switched(self) -> None:
+        """Where the class does not switch the machine, the power opens and closes the console, and there is no reset."""
+        self.open()
+        self.client.conditions = [{"type": "PowerSwitched", "status": "False"}]
+        drawn = self.type(b"~P").replace("\r\n  ", " ")
+        self.assertIn("its class does not switch the machine itself", drawn)
+        self.assertIn("Power: f off (closes the console); any", drawn)
+        drawn = self.type(b"f").replace("\r\n  ", " ")
+        self.assertIn("Close the console of a? The machine itself goes on.", drawn)
+        self.assertNotIn("programs", drawn)
+        drawn = self.type(b"y").replace("\r\n  ", " ")
+        self.assertIn("The console of a is being closed; the machine itself is not", drawn)
+        self.assertIn("The power was not changed.", self.type(b"~P", b"r"))
+        self.client.spec = {"power": "Off"}
+        self.type(b"~P")
+        drawn = self.type(b"o").replace("\r\n  ", " ")
+        self.assertIn("The console of a is being opened; the machine itself is not", drawn)
+        self.assertEqual(self.client.power, [("a", "Off"), ("a", "On")])
 
     def test_not_started(self) -> None:
         """A machine that has not started cannot be powered off or reset, but on."""

@@ -197,6 +197,11 @@ class KeepTests(PlanTestCase):
             self.ready(self.status(obj, runtime_copy)),
             ("False", "Shutdown", "powered off, as spec.power says"),
         )
+        runtime_copy.status.machine_conditions.add(type="PowerSwitched", status="False")
+        self.assertEqual(
+            self.ready(self.status(obj, runtime_copy))[2],
+            "the console is closed, as spec.power says; the machine itself was not switched",
+        )
 
     def test_why_not_ready(self) -> None:
         """The runtime's message about an unready machine is copied, up to a limit."""

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from twisted.internet import reactor as _reactor
+from twisted.internet.error import CannotListenError
 
 from tests.runtimes.bmc.server import KINDS, PASSWORD, USER, SmallBMC
 from tests.tls.support import authority, write
@@ -47,7 +48,11 @@ def main() -> None:
     parser.add_argument("--directory", default=".")
     parser.add_argument("--session-limit", type=int, default=8)
     options = parser.parse_args()
-    bmc = SmallBMC(options.kind, session_limit=options.session_limit).start(options.port)
+    bmc = SmallBMC(options.kind, session_limit=options.session_limit)
+    try:
+        bmc.start(options.port)
+    except CannotListenError as problem:
+        parser.error(f"port {options.port} cannot be used: {problem.socketError}")
     os.makedirs(options.directory, exist_ok=True)
     ca = write(options.directory, "ca.pem", authority("serving").certificate_pem)
     password = write(options.directory, "password", f"{PASSWORD}\n".encode())

@@ -14,6 +14,7 @@ class Faults:
     A path is that of a request, or ``METHOD PATH``; ``*`` stands for every request.
 
     :param codes: answers with these codes and no more.
+    :param message: the id of the message of these.
     :param hangs: paths that are never answered.
     :param empty: paths that are answered by 200 with an empty body.
     :param bodies: other bodies, answered by 200.
@@ -25,6 +26,7 @@ class Faults:
     """
 
     codes: dict[str, int] = field(default_factory=dict)
+    message: str = "Base.1.8.GeneralError"
     hangs: set[str] = field(default_factory=set)
     empty: set[str] = field(default_factory=set)
     bodies: dict[str, bytes] = field(default_factory=dict)

@@ -304,7 +304,7 @@ class _Redfish(Resource):
                 request.notifyFinish().addErrback(lambda _: None)
                 return NOT_DONE_YET
             if name in faults.codes:
-                return self._refuse(request, faults.codes[name], "Base.1.8.GeneralError")
+                return self._refuse(request, faults.codes[name], faults.message)
             if name in faults.redirects:
                 request.setResponseCode(307)
                 request.setHeader("Location", faults.redirects[name])

@@ -3,11 +3,28 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
+import socket
+import sys
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.runtimes.bmc.__main__ import kind_of
+from tests.runtimes.bmc.__main__ import kind_of, main
+
+
+class PortTests(SynchronousTestCase):
+    """``--port``."""
+
+    def test_used(self) -> None:
+        """A port that another program has is a mistake of the command line."""
+        with socket.create_server(("127.0.0.1", 0)) as other:
+            port = other.getsockname()[1]
+            self.patch(sys, "argv", ["bmc", "--port", str(port)])
+            told = io.StringIO()
+            self.patch(sys, "stderr", told)
+            self.assertEqual(self.assertRaises(SystemExit, main).code, 2)
+        self.assertIn(f"port {port} cannot be used: ", told.getvalue())
 
 
 class KindTests(SynchronousTestCase):

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from twisted_exec.api.conditions import condition_of
+from twisted_exec.api.conditions import POWER_SWITCHED, condition_of
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.kinds import CONSOLEPOLICIES, CONSOLERECORDINGS
 from twisted_exec.api.kinds.consolerecordings import CLOSED, FAILED
@@ -46,6 +46,10 @@ BEGIN_SECONDS = 5.0
 
 NO_SERVER = "This console comes from a runtime, not from an API server, which knows other machines, power and recordings."
 
+NOT_SWITCHED = (
+    "The power only opens and closes its console: its class does not switch the machine itself."
+)
+
 WHEN_OFF = "Open consoles wait a minute for its next start, then they end."
 """Users read this before they power a machine off; runtimes can set another time."""
 WHEN_RESET = (
@@ -71,11 +75,13 @@ class PowerOfMachine:
 
     :param power: the one that its users want: ``On`` or ``Off``.
     :param problem: why it is not ready; empty if it is.
+    :param is_switched: false if the power only opens and closes the console.
     """
 
     state: str
     power: str
     problem: str
+    is_switched: bool = True
 
     def text(self, name: str) -> str:
         """Return it as a message, with the power that is observed if that is another one."""
@@ -243,7 +249,8 @@ class MachineAccess:
         ready = condition_of(machine, "Ready")
         problem = str(ready.get("message") or "") if ready.get("status") == "False" else ""
         power = str(machine.get("spec", {}).get("power") or "On")
-        return PowerOfMachine(_state(machine), power, safe(problem))
+        is_switched = condition_of(machine, POWER_SWITCHED).get("status") != "False"
+        return PowerOfMachine(_state(machine), power, safe(problem), is_switched)
 
 
 async def act(
@@ -394,6 +401,10 @@ async def _power(dialog: Dialog, access: MachineAccess) -> NextSession | None:
             "r": f"Reset {name}? The programs of the machine end. {WHEN_RESET}",
         }
         offer = "f off, r reset (off and on)"
+        if not machine.is_switched:
+            dialog.tell(NOT_SWITCHED)
+            effects = {"f": f"Close the console of {name}? The machine itself goes on. {WHEN_OFF}"}
+            offer = "f off (closes the console)"
         if machine.power == "Off":
             effects, offer = {"o": ""}, "o on"  # nothing is lost by that
         choice = await dialog.key(f"Power: {offer}; any other key cancels: ")
@@ -402,7 +413,8 @@ async def _power(dialog: Dialog, access: MachineAccess) -> NextSession | None:
             if await dialog.key("y confirms; any other key cancels: ") != "y":
                 choice = ""
         if choice not in effects:
-            why = f": it is {machine.power} already" if choice in ("o", "f", "r") else ""
+            keys = ("o", "f", "r") if machine.is_switched else ("o", "f")
+            why = f": it is {machine.power} already" if choice in keys else ""
             dialog.tell(f"The power was not changed{why}.")
             return None
         power = "On" if choice == "o" else "Off"
@@ -411,7 +423,11 @@ async def _power(dialog: Dialog, access: MachineAccess) -> NextSession | None:
             await access.set_power(client, power)
     if choice == "r":
         return NextSession(name, reset=True)
-    dialog.tell(f"{name} is being powered {power.lower()}.")
+    if machine.is_switched:
+        dialog.tell(f"{name} is being powered {power.lower()}.")
+    else:
+        opened = "opened" if power == "On" else "closed"
+        dialog.tell(f"The console of {name} is being {opened}; the machine itself is not switched.")
     return None
 
 

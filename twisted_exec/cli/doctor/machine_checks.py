@@ -8,7 +8,14 @@ from typing import Any
 
 from twisted.internet.defer import Deferred, TimeoutError
 
-from twisted_exec.api.conditions import CONSOLE_LINE, CONSOLE_STORED, SERVER_OFF, condition_of
+from twisted_exec.api.conditions import (
+    CONSOLE_LINE,
+    CONSOLE_STORED,
+    POWER_SWITCHED,
+    POWER_UNKNOWN,
+    SERVER_OFF,
+    condition_of,
+)
 from twisted_exec.api.dialects import Dialect, missing_class, pool_labels
 from twisted_exec.api.display import listed
 from twisted_exec.api.kinds import EVENTS, SELFSUBJECTACCESSREVIEWS, Object
@@ -232,7 +239,10 @@ class _MachineCheck:
         is_still_on = state == "Running" and is_unready
         if (machine.get("spec") or {}).get("power") == "Off" and not is_still_on:
             remedy = power_on(dialect, name, self._namespace)
-            report.error("machine", f"{self._named} is powered off", remedy)
+            off = f"{self._named} is powered off"
+            if condition_of(machine, POWER_SWITCHED).get("status") == "False":
+                off = f"the console of {self._named} is closed by spec.power, which does not switch the machine itself"
+            report.error("machine", off, remedy)
             return False
         if not dialect.pool_name(machine):
             await self._report_unplaced(machine)
@@ -482,10 +492,13 @@ class _MachineCheck:
             pass  # the session waits for the line; run() reports the condition
         elif visitor.notices.outage:  # newer than the condition
             self._report.error("line", visitor.notices.outage, LINES[LINE_LOST])
-        elif visitor.received:
-            self._report.ok("line", f"is open, and has output{self._way}")
         else:
-            self._report.ok("line", f"is open, and was silent so far{self._way}")
+            output = "has output" if visitor.received else "was silent so far"
+            message = f"is open, and {output}{self._way}"
+            if self._way.startswith(f": {POWER_UNKNOWN}"):
+                self._report.warning("line", message, LINE_OF_DRIVER)
+            else:
+                self._report.ok("line", message)
 
 
 def _is_missing(found: Object | APIError) -> bool:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from twisted_exec.api.conditions import MAX_MESSAGE, ConditionValue
+from twisted_exec.api.conditions import MAX_MESSAGE, POWER_SWITCHED, ConditionValue
 from twisted_exec.api.status import one_line
 from twisted_exec.iri.protos import machine_pb2 as pb
 
@@ -22,6 +22,7 @@ VOLUMES_READY = "VolumesReady"
 INTERFACES_READY = "NetworkInterfacesReady"
 UNREACHABLE = "RuntimeUnreachable"
 OFF = "powered off, as spec.power says"
+CLOSED = "the console is closed, as spec.power says; the machine itself was not switched"
 
 MAX_COPIED = 16
 """Limit of conditions that are copied from one machine of the runtime."""
@@ -58,7 +59,11 @@ def ready(observed: pb.Machine, trouble: str = "") -> ConditionValue:
         None,
     )
     if denied is None and state == "Shutdown" and observed.spec.power == pb.POWER_OFF:
-        return "False", state, trouble or OFF
+        is_closed = any(
+            condition.type == POWER_SWITCHED and condition.status == "False"
+            for condition in observed.status.machine_conditions
+        )
+        return "False", state, trouble or (CLOSED if is_closed else OFF)
     if denied is None:
         return ("True" if state == "Running" else "False", state or "Unknown", trouble)
     return "False", denied.reason[:_MAX_REASON] or state or "Unknown", trouble or denied.message

@@ -13,6 +13,7 @@ from twisted.internet.protocol import Factory
 from tests.runtimes.bmc.faults import deep
 from tests.runtimes.bmc.server import SESSIONS
 from tests.runtimes.lines.redfish.support import RedfishCase
+from tests.tls.support import write
 from twisted_exec.runtimes.interfaces import CannotStart, IKeepsState, IShutdown
 from twisted_exec.runtimes.lines.redfish import claim as claim_module
 from twisted_exec.runtimes.lines.redfish import driver as driver_module
@@ -135,6 +136,42 @@ class SessionTests(RedfishCase):
             self.assertIn(f"see {self.password}; it is tried again when that has changed", message)
             opening.cancel()
             await run.stop()
+
+    async def test_unknown_power(self) -> None:
+        """While a BMC refuses looks and the console is open, its condition and one Event warn of that."""
+        self.patch(claim_module, "LOOK_SECONDS", 0.0)
+        await self.opened_line()
+        told = self.conditions[-1]
+        self.bmc.password = "another"
+        self.bmc.expire()
+        await self.until(lambda: self.conditions[-1] != told)
+        unknown = "the power of the server is not known: the BMC refuses the login of user admin"
+        self.assertEqual(self.conditions[-1][:2], told[:2])
+        self.assertIn(f"{unknown} (401", self.conditions[-1][2])
+        self.assertIn(f"; {told[2]}", self.conditions[-1][2])
+        (event,) = (each for each in self.events if each[1] == "LoginRefused")
+        self.assertEqual((event[0], event[2].startswith(unknown)), ("Warning", True))
+        write(self.directory, "password", b"another\n")
+        await self.until(lambda: self.conditions[-1] == told)
+
+    async def test_busy(self) -> None:
+        """A BMC that is busy for a moment is no warning; one that stays so is."""
+        self.patch(claim_module, "LOOK_SECONDS", 0.0)
+        _, line = await self.opened_line()
+        told = self.conditions[-1]
+        system = f"GET {self.bmc.system}"
+        self.bmc.requests.clear()
+        self.bmc.faults.codes = {system: 503}
+        await self.until(lambda: ("GET", self.bmc.system) in self.bmc.requests)
+        self.bmc.faults.codes = {}
+        self.bmc.requests.clear()
+        await self.until(lambda: ("GET", self.bmc.system) in self.bmc.requests)
+        self.assertEqual(self.conditions[-1], told)
+        self.bmc.faults.codes = {system: 503}
+        await self.until(lambda: self.conditions[-1] != told)
+        self.assertIn("BMCFailed", self.reasons())
+        line.transport.write(b"still here")
+        await line.until(b"still here")
 
     async def test_stopped_at_each_step(self) -> None:
         """A machine that is stopped while its BMC hangs leaves no session, whatever the step."""
@@ -263,7 +300,7 @@ class PowerTests(RedfishCase):
         self.patch(claim_module, "LOOK_SECONDS", 0.05)
         _, line = await self.opened_line()
         self.bmc.set_power("Off")
-        await self.until(lambda: "PoweredOff" in self.reasons())
+        await self.until(lambda: "ServerOff" in self.reasons())
         self.assertIn("the server is off", self.conditions[-1][2])
         self.bmc.set_power("On")
         await self.until(lambda: self.boots)

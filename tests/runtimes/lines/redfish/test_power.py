@@ -99,7 +99,7 @@ class OffTests(PowerCase):
         with self.assertRaises(ServiceUnavailable) as caught:
             await self.power(off_seconds=0.05).off()
         self.assertEqual((self.bmc.resets, self.bmc.power), (["GracefulShutdown"], "On"))
-        self.assertIn("and stays on: force_off: true", caught.exception.message)
+        self.assertIn("s; force_off: true of the class would", caught.exception.message)
 
     async def test_refused(self) -> None:
         """A BMC that does not take the request has not asked the server."""
@@ -143,7 +143,7 @@ class WatchTests(BMCCase):
         watch = PowerWatch(self.facts())
         for state in ("On", "On", "PoweringOff", "Off", "", "Off", "On"):
             watch.note(state)
-        self.assertEqual((self.reasons(), len(self.boots)), (["PoweredOff", "PoweredOn"], 1))
+        self.assertEqual((self.reasons(), len(self.boots)), (["ServerOff", "PoweredOn"], 1))
 
     def test_switched_off(self) -> None:
         """The end of a power-off is no Event of its own; a later one by hand is."""
@@ -152,7 +152,8 @@ class WatchTests(BMCCase):
         watch.switched_off()
         for state in ("PoweringOff", "Off", "On", "Off"):
             watch.note(state)
-        self.assertEqual(self.reasons(), ["PoweredOn", "PoweredOff"])
+        self.assertEqual(self.reasons(), ["PoweredOn", "ServerOff"])
+        self.assertEqual(self.events[-1][0], "Warning")
 
     def test_undecided(self) -> None:
         """A server that is to be off and does not decide has no Event with each answer."""

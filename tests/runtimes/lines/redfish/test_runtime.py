@@ -10,7 +10,7 @@ from tests.console.doubles import MemoryStream
 from tests.contracts.machine_runtime import machine
 from tests.runtimes.bmc.server import PASSWORD, USER
 from tests.runtimes.lines.redfish.support import BMCCase
-from twisted_exec.api.conditions import CONSOLE_LINE
+from twisted_exec.api.conditions import CONSOLE_LINE, POWER_SWITCHED
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.iri.request_cache import Grant
 from twisted_exec.runtimes import supervisor
@@ -110,6 +110,27 @@ class RuntimeTests(OneServerCase):
         self.assertEqual(self.bmc.resets, ["On"])
         await runtime.delete_machine(pb.DeleteMachineRequest(machine_id=id))
         self.assertEqual((self.bmc.resets, self.bmc.sessions), (["On"], {}))
+
+    async def test_not_switched(self) -> None:
+        """Without a switch, power-off closes the console, says that alone, and leaves the server as it is."""
+        for power in (False, True):
+            runtime, id = await self.create(power=power)
+            (found,) = (await runtime.list_machines(pb.ListMachinesRequest())).machines
+            types = [each.type for each in found.status.machine_conditions]
+            self.assertEqual(POWER_SWITCHED in types, not power)
+            await runtime.delete_machine(pb.DeleteMachineRequest(machine_id=id))
+            await runtime.stopService()
+        runtime, _ = await self.start()
+        await self.switch(pb.POWER_OFF)
+        await self.until_state(pb.MACHINE_STOPPED)
+        (event,) = [
+            each.spec.message
+            for each in runtime.machines.records.events
+            if each.spec.reason == "ConsoleClosed"
+        ]
+        left = "the machine itself is left as it is, because its class does not switch the power"
+        self.assertEqual(event, f'the console of machine "default/m" was closed; {left}')
+        self.assertEqual((self.events_of_power(), self.bmc.power, self.bmc.resets), ([], "On", []))
 
     async def test_power_off(self) -> None:
         """One power-off is one Event for each change: the server is asked to shut down, and is off."""

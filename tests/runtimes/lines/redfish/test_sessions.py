@@ -12,7 +12,7 @@ from twisted.internet.task import Clock
 from tests.runtimes.bmc.server import SESSIONS
 from tests.runtimes.lines.redfish.support import BMCCase
 from tests.tls.support import write
-from twisted_exec.api.status import BadGateway, ServiceUnavailable, Unauthorized
+from twisted_exec.api.status import BadGateway, ServiceUnavailable
 from twisted_exec.runtimes.interfaces import CannotStart
 from twisted_exec.runtimes.lines.redfish import client
 from twisted_exec.runtimes.lines.redfish.sessions import Sessions
@@ -113,11 +113,59 @@ class SessionTests(BMCCase):
         self.assertEqual((self.bmc.logins, len(self.bmc.sessions)), (2, 1))
 
     async def test_refused_again(self) -> None:
-        """A BMC that refuses each new session is not asked for ever."""
+        """A BMC that refuses each new session gets one new login and then a pause, and keeps no session."""
         self.bmc.faults.codes = {SYSTEMS: 401}
-        with self.assertRaises(Unauthorized):
-            await self.sessions().get(SYSTEMS)
+        clock = Clock()
+        sessions = self.sessions(clock)
+        refusal = await self.refusal(sessions)
+        self.assertEqual((refusal.condition, sessions.problem), ("LoginRefused", refusal))
+        self.assertIn(
+            f"but refuses its session: the BMC answers 401 to GET {SYSTEMS}", refusal.message
+        )
+        self.assertEqual((self.bmc.logins, self.bmc.sessions), (2, {}))
+        asking = Deferred.fromCoroutine(sessions.get(SYSTEMS))
+        clock.advance(30)
         self.assertEqual(self.bmc.logins, 2)
+        self.bmc.faults.codes = {}
+        for _ in range(15):
+            clock.advance(2)
+        await asking
+        self.assertEqual((len(self.bmc.sessions), sessions.problem), (1, None))
+
+    async def test_valid_session_refused(self) -> None:
+        """A session that the BMC refuses, though it has it still, is deleted before the next login."""
+        sessions = self.sessions()
+        await sessions.get(SYSTEMS)
+        self.bmc.faults.codes = {SYSTEMS: 401}
+        await self.refusal(sessions)
+        self.assertEqual((self.bmc.logins, self.bmc.sessions), (2, {}))
+        self.assertFalse(os.path.exists(self.session_path))
+
+    async def test_expired_password(self) -> None:
+        """A password whose time is over is told as that, at a login and at a request; a new one is tried at once."""
+        for path in (SYSTEMS, f"POST {SESSIONS}"):
+            self.bmc.faults.codes = {path: 403}
+            self.bmc.faults.message = "Base.1.8.PasswordChangeRequired"
+            clock = Clock()
+            sessions = self.sessions(clock)
+            refusal = await self.refusal(sessions)
+            self.assertEqual((refusal.condition, sessions.problem), ("LoginRefused", refusal))
+            self.assertIn("has expired (PasswordChangeRequired): set a new one at", refusal.message)
+            self.assertIn(self.password, refusal.message)
+            self.assertEqual(self.bmc.sessions, {})
+            asking = Deferred.fromCoroutine(sessions.get(SYSTEMS))
+            self.bmc.faults.codes, self.bmc.password = {}, f"new-{path}"
+            write(self.directory, "password", f"new-{path}\n".encode())
+            clock.advance(2)
+            await asking
+            await sessions.close()
+
+    async def test_login_refused_with_message(self) -> None:
+        """The refusal of a login names the BMC's message."""
+        self.bmc.faults.codes = {f"POST {SESSIONS}": 401}
+        self.bmc.faults.message = "Base.1.8.ResourceAtUriUnauthorized"
+        refusal = await self.refusal(self.sessions())
+        self.assertIn("(401, Base.1.8.ResourceAtUriUnauthorized)", refusal.message)
 
     async def test_limit(self) -> None:
         """Without a session left the reason says so; later one login is enough."""
@@ -245,6 +293,17 @@ class SessionTests(BMCCase):
             await self.sessions().get(SYSTEMS)
         self.assertIn("login: basic", caught.exception.message)
 
+    async def test_no_document(self) -> None:
+        """An answer that is no document names its path, and what to do."""
+        for body, why in ((b"", "has an empty body"), (b"[]", "is no JSON object")):
+            self.bmc.faults.bodies = {SYSTEMS: body}
+            with self.assertRaises(BadGateway) as caught:
+                await self.sessions().get(SYSTEMS)
+            self.assertEqual(
+                caught.exception.message,
+                f"the BMC's answer {why} (GET {SYSTEMS}): restart the BMC if its own page does not work either",
+            )
+
     async def test_slow(self) -> None:
         """A BMC that does not answer a login is an error, and the next attempt is a new one."""
         self.patch(client, "REQUEST_SECONDS", 0.2)
@@ -299,7 +358,9 @@ class SessionTests(BMCCase):
         sessions = self.sessions(clock, basic=True)
         refusal = await self.refusal(sessions)
         self.assertEqual((refusal.condition, sessions.problem), ("LoginRefused", refusal))
-        self.assertIn("refuses the login of user admin (401): see ", refusal.message)
+        self.assertIn(
+            "refuses the login of user admin (401, Base.1.8.NoValidSession): see ", refusal.message
+        )
         self.assertNotIn("canary", refusal.message)
         self.assertNotIn("login: basic", refusal.message)
         asking = Deferred.fromCoroutine(sessions.get(SYSTEMS))

@@ -63,8 +63,8 @@ class TransportCase(BMCCase):
             user=USER,
             password_file=self.password,
             pin=self.bmc.pin,
-            known_hosts=self.known,
             lines={"m": {"host": "127.0.0.1", "port": self.bmc.port}},
+            **({"known_hosts": self.known} if os.path.exists(self.known) else {}),
             **keys,
         )
         assert isinstance(driver, RedfishDriver)
@@ -90,6 +90,18 @@ class TransportCase(BMCCase):
             await run.connect(Factory.forProtocol(Line))
         self.assertNotIn(PASSWORD, caught.exception.message)
         return caught.exception
+
+
+class HostKeyTests(TransportCase):
+    """A BMC whose host key nobody has got yet."""
+
+    kind = "dell"
+
+    async def test_command(self) -> None:
+        """The condition has the command that shows the key, with the port."""
+        refusal = await self.refusal(transports=["vendor-ssh"])
+        self.assertEqual(refusal.condition, "NoHostKey")
+        self.assertIn("known_hosts is missing: ssh-keyscan -p 22 127.0.0.1 shows", refusal.message)
 
 
 class VendorShellTests(TransportCase):

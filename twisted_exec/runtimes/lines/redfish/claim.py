@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from twisted.internet.defer import CancelledError, Deferred
 
+from twisted_exec.api.conditions import POWER_UNKNOWN
 from twisted_exec.api.status import APIError
 from twisted_exec.control.loop import PokedLoop
 from twisted_exec.runtimes.interfaces import CannotStart, MachineFacts
@@ -38,6 +39,9 @@ LEAST_LOOK_SECONDS = 10.0
 _RESET_IT = "set spec.power to Off and then to On, as a reset does, to switch it on"
 _AT_ITS_BMC = "switch it on at its BMC: its class does not switch the power (power: true)"
 
+_FEW_FAILURES = 3
+"""A BMC that is busy for a moment refuses fewer looks in succession."""
+
 _SHARE_OF_SESSION = 0.4  # looks keep the session, which must be used before half of its timeout
 
 
@@ -65,6 +69,7 @@ class Claim:
         self._server: Server | None = None
         self._looks: PokedLoop | None = None
         self._has_line = self._has_ended = False
+        self._unknown = ""  # why nothing is known of the power now
         self._requests: set[Deferred[Any]] = set()  # under way
         self._description = self._told = ("", "", "")
 
@@ -147,7 +152,7 @@ class Claim:
         if self._looks is None:
             seconds = max(LEAST_LOOK_SECONDS, _SHARE_OF_SESSION * server.session_seconds)
             seconds = min(LOOK_SECONDS, seconds)
-            self._looks = PokedLoop(self._look, self._reactor, seconds)
+            self._looks = PokedLoop(self._look, self._reactor, seconds, refused=self._not_looked)
             self._looks.start(seconds)
         return server
 
@@ -177,6 +182,17 @@ class Claim:
         if self._watch.notes == notes:  # else a switch has seen a newer one meanwhile
             self.note_power(state)
 
+    def _not_looked(self, problem: APIError, failures: int) -> None:
+        """Warn of a console that stays open while its BMC refuses everything else, such as the login."""
+        is_brief = failures < _FEW_FAILURES and not isinstance(problem, CannotStart)
+        if self._has_ended or self._server is None or is_brief:
+            return
+        if not self._unknown:
+            reason = problem.condition if isinstance(problem, CannotStart) else BMC_FAILED
+            self.facts.event("Warning", reason, f"{POWER_UNKNOWN}{problem.message}")
+        self._unknown = problem.message
+        self._describe_again()
+
     def switched_off(self) -> None:
         """Expect that the server goes off; see :meth:`.PowerWatch.switched_off`."""
         self._watch.switched_off()
@@ -184,6 +200,7 @@ class Claim:
     def note_power(self, state: str) -> None:
         """Note a power state that the BMC reports."""
         if not self._has_ended:
+            self._unknown = ""
             self._watch.note(state)
             remedy = _RESET_IT if self.line.power else _AT_ITS_BMC
             self.facts.found_off(f"{OFF_BY_OTHERS}; {remedy}" if self._watch.state == OFF else "")
@@ -211,7 +228,9 @@ class Claim:
         status, reason, message = self._description
         if self._has_ended or not reason:
             return
-        if self._watch.state == OFF:
+        if self._unknown and status == "True":
+            message = f"{POWER_UNKNOWN}{self._unknown}; {message}"
+        elif self._watch.state == OFF:
             message += "; the server is off"
         if (status, reason, message) != self._told:
             self._told = (status, reason, message)

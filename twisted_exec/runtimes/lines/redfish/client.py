@@ -44,6 +44,9 @@ CONNECT_SECONDS = 10.0
 
 TOKEN_HEADER, LOCATION_HEADER = "x-auth-token", "location"
 
+PASSWORD_EXPIRED = "PasswordChangeRequired"
+"""Name of a message, such as ``Base.1.8.PasswordChangeRequired``; source: DMTF's registry Base."""
+
 _DIGEST_BYTES = 32
 _HEX = re.compile(r"[0-9A-Fa-f]{64}")
 _CURL = "sha256//"
@@ -200,6 +203,13 @@ class Client:
         """Close idle connections; later requests open new ones."""
         transport, self._transport = self._transport, self._new_transport()
         return transport.close()
+
+
+def is_password_expired(answer: Answer) -> bool:
+    """Return whether the BMC does nothing for its user but to change the password, whose time is over."""
+    return answer.code in (Unauthorized.code, Forbidden.code) and any(
+        each.rpartition(".")[2] == PASSWORD_EXPIRED for each in answer.message_ids()
+    )
 
 
 def refused(answer: Answer, method: str, path: str) -> APIError:

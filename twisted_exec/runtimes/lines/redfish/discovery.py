@@ -183,7 +183,11 @@ class _Discovery:
         if len(found) > 1:
             found = [each for each in found if _services(each[1].get("SerialConsole"), "")]
         if not found and not paths:
-            raise CannotStart("NoSystem", "the BMC has no system")
+            raise CannotStart(
+                "NoSystem",
+                "the BMC has no system: it may be that of a chassis, whose servers have their own; set host to the one "
+                "of the server",
+            )
         if len(found) != 1:
             raise self._not_chosen(_AMBIGUOUS, ids)
         return found[0]

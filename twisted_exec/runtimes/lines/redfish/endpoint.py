@@ -203,8 +203,8 @@ class ConsoleEndpoint:
         if not line.known_hosts:
             raise CannotStart(
                 NO_HOST_KEY,
-                "known_hosts is missing: write the key that ssh-keyscan shows to a file, compare it, and name "
-                "the file in the classes file",
+                f"known_hosts is missing: ssh-keyscan -p {choice.port} {line.host} shows the key; compare it, write it "
+                "to a file, and name that as known_hosts in the classes file",
             )
         rules = quirk if choice.has_shell else replace(quirk, prompts=())
 

@@ -70,7 +70,7 @@ class RedfishPower:
             return
         if not self._force:
             raise ServiceUnavailable(
-                f"{why}, and stays on: force_off: true of the class would switch it off"
+                f"{why}; force_off: true of the class would switch it off then"
             )
         await switch.force_off(self._on_seconds)
         self._facts.event("Warning", "SwitchedOff", f"{why}: it was switched off")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from twisted_exec.api.conditions import SERVER_OFF
 from twisted_exec.runtimes.interfaces import MachineFacts
 
 ON, OFF = "On", "Off"
@@ -38,5 +39,5 @@ class PowerWatch:
             self._facts.booted()
         elif state == OFF:
             if not self._is_switched_off:
-                self._facts.event("Normal", "PoweredOff", OFF_BY_OTHERS)
+                self._facts.event("Warning", SERVER_OFF, OFF_BY_OTHERS)
             self._is_switched_off = False

@@ -13,7 +13,13 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from twisted_exec.runtimes.lines.redfish.discovery import IPMI, SSH, WEBSOCKET, ConsoleFacts, Server
-from twisted_exec.runtimes.lines.redfish.quirks import DEFAULT_ORDER, Entry, Quirk, Transport
+from twisted_exec.runtimes.lines.redfish.quirks import (
+    DEFAULT_ORDER,
+    GENERIC,
+    Entry,
+    Quirk,
+    Transport,
+)
 
 SSH_PORT, IPMI_PORT = 22, 623
 
@@ -125,7 +131,10 @@ def _target(uri: str, host: str) -> str:
 
 def _openbmc(server: Server, quirk: Quirk, host: str) -> Choice | str:
     if Transport.OPENBMC not in quirk.transports:
-        return f"only OpenBMC has it, and the row of quirks is {quirk.name}"
+        row = f"the row of quirks is {quirk.name}"
+        if quirk is GENERIC:
+            row = "no row of quirks is about this server"
+        return f"only OpenBMC has it, and {row}"
     return Choice(Transport.OPENBMC, f"the row of quirks is {quirk.name}", targets=OPENBMC_CONSOLES)
 
 

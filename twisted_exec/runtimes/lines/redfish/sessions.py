@@ -12,6 +12,7 @@ import base64
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
@@ -26,7 +27,14 @@ from twisted_exec.control.backoff import Backoff
 from twisted_exec.program.state_files import from_document
 from twisted_exec.runtimes.interfaces import CannotStart
 from twisted_exec.runtimes.lines.password_file import read_password
-from twisted_exec.runtimes.lines.redfish.client import TOKEN_HEADER, Answer, Client, refused
+from twisted_exec.runtimes.lines.redfish.client import (
+    PASSWORD_EXPIRED,
+    TOKEN_HEADER,
+    Answer,
+    Client,
+    is_password_expired,
+    refused,
+)
 from twisted_exec.runtimes.lines.redfish.documents import Document, local_path, text
 from twisted_exec.runtimes.lines.redfish.websocket import SocketHeaders
 from twisted_exec.tls.errors import TLSConfigError
@@ -158,7 +166,13 @@ class Sessions:
 
         :raises APIError: see :meth:`send`; ``NotFound`` if there is none.
         """
-        return (await self.send("GET", path)).document()
+        answer = await self.send("GET", path)
+        try:
+            return answer.document()
+        except BadGateway as problem:
+            raise BadGateway(
+                f"{problem.message} (GET {path}): restart the BMC if its own page does not work either"
+            ) from None
 
     async def send(
         self, method: str, path: str, body: Mapping[str, object] | None = None
@@ -167,18 +181,17 @@ class Sessions:
         Send a request within the session, after one new login if the session has ended.
 
         :return: the answer, which is a success.
-        :raises CannotStart: no login is possible.
+        :raises CannotStart: no login is possible, or a new session is refused as well. The next login waits then.
         :raises APIError: the BMC cannot be reached, or refuses the request.
         """
         if self._basic:
             answer = await self._send_basic(method, path, body)
         else:
-            token = await self.token()
-            answer = await self._send_with(token, method, path, body)
+            answer = await self._send_in_session(method, path, body)
             if answer.code == Unauthorized.code:
-                if self._session is not None and self._session.token == token:
-                    self._forget()
-                answer = await self._send_with(await self.token(), method, path, body)
+                answer = await self._send_in_session(method, path, body)
+            if answer.code == Unauthorized.code or is_password_expired(answer):
+                raise self._session_refused(answer, method, path)
         if not answer.is_success:
             raise refused(answer, method, path)
         return answer
@@ -294,6 +307,45 @@ class Sessions:
         self._session = None
         self._file.remove()
 
+    async def _send_in_session(
+        self, method: str, path: str, body: Mapping[str, object] | None
+    ) -> Answer:
+        """Send a request; a session that the BMC refuses is deleted, so that it takes no other's place."""
+        token = await self.token()
+        answer: Answer = await self._send_with(token, method, path, body)
+        if answer.code == Unauthorized.code or is_password_expired(answer):
+            async with self._deleting:
+                session = self._session
+                if session is not None and session.token == token:
+                    await self._delete(session)
+                    if not session.path:
+                        self._forget()
+        return answer
+
+    def _session_refused(self, answer: Answer, method: str, path: str) -> CannotStart:
+        """Let the next login wait, since the BMC refuses what a new session asks for; return the error."""
+        with suppress(CannotStart):
+            self._refused_password = self._credentials.password()
+        self._not_before = self._clock.seconds() + _LONGEST_PAUSE_SECONDS
+        if is_password_expired(answer):
+            self.problem = self._expired()
+        else:
+            self.problem = CannotStart(
+                LOGIN_REFUSED,
+                f"the BMC accepts the login of user {self._credentials.user}, but refuses its session: "
+                f"{refused(answer, method, path).message}; see the rights of the user there; it is tried again in "
+                f"{_LONGEST_PAUSE_SECONDS:g} s",
+            )
+        return self.problem
+
+    def _expired(self) -> CannotStart:
+        return CannotStart(
+            LOGIN_REFUSED,
+            f"the password of user {self._credentials.user} has expired ({PASSWORD_EXPIRED}): set a new one at the "
+            f"BMC, and write it to {self._credentials.password_file}; it is tried again when that has changed, or in "
+            f"{_LONGEST_PAUSE_SECONDS:g} s",
+        )
+
     def _send_with(
         self, token: str, method: str, path: str, body: Mapping[str, object] | None
     ) -> Any:
@@ -306,16 +358,20 @@ class Sessions:
         password = self._credentials.password()
         header = self._basic_header(password)
         answer: Answer = await self._client.send(method, path, body=body, headers=[header])
-        if answer.code == Unauthorized.code:
-            self.problem = self._refusal(answer.code, password)
+        if answer.code == Unauthorized.code or is_password_expired(answer):
+            self.problem = self._refusal(answer, password)
             self._not_before = self._clock.seconds() + _LONGEST_PAUSE_SECONDS
             raise self.problem
         self.problem, self._not_before = None, 0.0
         return answer
 
-    def _refusal(self, code: int, password: str) -> CannotStart:
+    def _refusal(self, answer: Answer, password: str) -> CannotStart:
         """Note that the BMC refuses a password; return the error."""
         self._refused_password = password
+        if is_password_expired(answer):
+            return self._expired()
+        ids = answer.message_ids()
+        code = f"{answer.code}, {ids[0]}" if ids else f"{answer.code}"
         remedy = "" if self._basic else f"; if the BMC has no sessions, {_SET_BASIC}"
         return CannotStart(
             LOGIN_REFUSED,
@@ -377,7 +433,7 @@ class Sessions:
                 "end sessions of other programs, or let them expire",
             )
         if answer.code in (Unauthorized.code, 403):
-            raise self._refusal(answer.code, password)
+            raise self._refusal(answer, password)
         if answer.code == NotFound.code:
             raise ServiceUnavailable(f"the BMC has no sessions; {_SET_BASIC}")
         raise refused(answer, "POST", SESSIONS)
