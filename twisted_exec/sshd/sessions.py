@@ -62,9 +62,8 @@ class DoorSessions:
         self._live: dict[_Ending, Deferred[None]] = {}
 
     def begin(self, channel: SessionChannel, request: SessionRequest) -> ChannelEnd:
-        is_terminal = request.terminal is not None
         try:
-            command = parse_command(request.command, is_terminal=is_terminal)
+            command = parse_command(request.command)
             target = self._target(command)
             options = _options(target)
             if command is None:
