@@ -16,7 +16,7 @@ from twisted.python.failure import Failure
 
 from twisted_exec.api.status import APIError, Forbidden, Unauthorized
 from twisted_exec.cli.console.space import visit
-from twisted_exec.cli.explanations import explain, not_allowed
+from twisted_exec.cli.explanations import explain
 from twisted_exec.cli.messages import FAILED_CODE, one_line
 from twisted_exec.cli.ssh.session import (
     ChannelConsole,
@@ -25,6 +25,7 @@ from twisted_exec.cli.ssh.session import (
     console_options,
 )
 from twisted_exec.cli.ssh.streams import ChannelStreams
+from twisted_exec.cli.suggestion import explain_with_hint
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
 from twisted_exec.ssh.channel import ChannelEnd, SessionChannel, SessionRequest
 from twisted_exec.ssh.people import LoginRefused, Person
@@ -32,7 +33,9 @@ from twisted_exec.sshd.acting import DoorLogin
 from twisted_exec.sshd.answers import AGENT, Flow, Place, answer
 from twisted_exec.sshd.commands import OTHERS, Command, Listing, parse_command
 from twisted_exec.sshd.targets import Target, parse_target
+from twisted_exec.sshd.way_in import DoorWayIn
 from twisted_exec.tls.errors import TLSConfigError
+from twisted_exec.wire.endings import LOGIN_EXPIRED
 
 _INTERRUPT, _INTERRUPTED_CODE = b"\x03", 130
 _MOST_MESSAGE_CHARACTERS = 4096
@@ -144,6 +147,12 @@ def _options(target: Target) -> argparse.Namespace:
     return options
 
 
+_DOOR_REFUSED = (
+    "the API server does not accept the login of the ssh door, which is not yours: "
+    "ask the operator of the door"
+)
+
+
 def explain_at_door(error: BaseException, line: str) -> str:
     """Return the line about an error, with what concerns the door and not its user."""
     if isinstance(error, KubeConfigError):
@@ -151,10 +160,7 @@ def explain_at_door(error: BaseException, line: str) -> str:
     if not isinstance(error, APIError):
         return line
     if error.code == Unauthorized.code:
-        return (
-            "the API server does not accept the login of the ssh door, which is not yours: "
-            "ask the operator of the door"
-        )
+        return _DOOR_REFUSED
     if error.code == Forbidden.code and "cannot impersonate" in error.message:
         return f"the ssh door may not act as you, its operator has to allow that: {error.message}"
     if error.code == Forbidden.code and "impersonated users do not count" in error.message:
@@ -174,12 +180,18 @@ class _DoorConsole(SSHConsole):
     ) -> None:
         super().__init__(options, config, streams)
         self._sessions = sessions
+        self.way = DoorWayIn(options.space)
 
     def current_config(self) -> ClientConfig:
         return self._sessions.current_config(str(self._options.namespace))
 
     def explain(self, error: BaseException) -> str:
         return explain_at_door(error, super().explain(error))
+
+    def withdrawn(self, message: str) -> str:
+        if message.startswith(LOGIN_EXPIRED):
+            return _DOOR_REFUSED
+        return explain_at_door(Forbidden(message), super().withdrawn(message))
 
 
 class _Console(ChannelConsole, _Ending):
@@ -198,6 +210,10 @@ class _Console(ChannelConsole, _Ending):
         self, options: argparse.Namespace, config: ClientConfig, streams: ChannelStreams
     ) -> SSHConsole:
         return _DoorConsole(options, config, streams, self._sessions)
+
+
+class _Refused(Exception):
+    """A request was refused; the message is for the user."""
 
 
 class _Text(_Ending):
@@ -228,22 +244,26 @@ class _Text(_Ending):
         return self._over
 
     async def _answer(self) -> None:
-        config = self._config
-        if self._options.space:
-            config = (await visit(config, self._options, self._reactor)).config
-        place = Place(config, str(self._options.name), self._reactor)
-        await answer(self._command, place, self)
+        config, name = self._config, str(self._options.name)
+        way = DoorWayIn(self._options.space)
+        try:
+            if self._options.space:
+                config = (await visit(config, self._options, self._reactor)).config
+            await answer(self._command, Place(config, name, self._reactor), self)
+        except APIError as error:
+            act, what = ("use", name) if name else ("list", "machines")
+            line = await explain_with_hint(error, config, what, self._reactor, act, way)
+            raise _Refused(explain_at_door(error, line)) from None
 
     def _failed(self, failure: Failure) -> None:
         error = failure.value
         if isinstance(error, CancelledError):
             self._finish(_INTERRUPTED_CODE)
             return
-        if isinstance(error, APIError | KubeConfigError | TLSConfigError):
-            line = explain(error, self._options.namespace, self._config)
-            if self._options.name:
-                line = not_allowed(error, line, self._options.name, "use")
-            line = explain_at_door(error, line)
+        if isinstance(error, _Refused):
+            line = str(error)
+        elif isinstance(error, KubeConfigError | TLSConfigError):
+            line = explain_at_door(error, explain(error))
         else:
             self._log.failure("a command of ssh failed", failure)
             line = "internal error: the log of the ssh door has it"
