@@ -18,9 +18,9 @@ class Refusal(StrEnum):
     """Why a connection was ended."""
 
     CONNECTIONS = "connections"
-    """There are too many at this server, or from its address."""
+    """There are too many at this server."""
     EVICTED = "evicted"
-    """It was the oldest of those that had not logged in, and there are too many."""
+    """It was the oldest of those that had not logged in, from its address or in all, and there are too many."""
     GRACE = "grace"
     """It did not log in in time."""
     USER = "user"
