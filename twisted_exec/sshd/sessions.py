@@ -31,6 +31,7 @@ from twisted_exec.ssh.channel import ChannelEnd, SessionChannel, SessionRequest
 from twisted_exec.ssh.people import LoginRefused, Person
 from twisted_exec.sshd.acting import DoorLogin
 from twisted_exec.sshd.answers import AGENT, Flow, Place, answer
+from twisted_exec.sshd.bounded_log import BoundedLog
 from twisted_exec.sshd.commands import OTHERS, Command, Listing, parse_command
 from twisted_exec.sshd.targets import Target, parse_target
 from twisted_exec.sshd.way_in import DoorWayIn
@@ -49,6 +50,7 @@ class DoorSessions:
 
     :param user_name: that of ssh, which selects a machine.
     :param left: called at the end of each session.
+    :param log: has what concerns the operator.
     """
 
     def __init__(
@@ -59,9 +61,11 @@ class DoorSessions:
         reactor: Any,
         refusal: Callable[[], str],
         left: Callable[[], None],
+        log: BoundedLog,
     ) -> None:
         self._login, self._person, self._user_name = login, person, user_name
         self._reactor, self._refusal, self._left = reactor, refusal, left
+        self._log = log
         self._live: dict[_Ending, Deferred[None]] = {}
 
     def begin(self, channel: SessionChannel, request: SessionRequest) -> ChannelEnd:
@@ -82,7 +86,7 @@ class DoorSessions:
         if command is None:
             session = _Console(channel, request, options, config, self)
         else:
-            session = _Text(channel, request, options, config, command, self._reactor)
+            session = _Text(channel, request, options, config, command, self)
         over = session.begin()
         self._live[session] = over
         over.addBoth(lambda _: self._ended(session))
@@ -116,6 +120,29 @@ class DoorSessions:
             return self._login.acting_as(self._person, namespace)
         except LoginRefused as refused:
             raise KubeConfigError(str(refused)) from None
+
+    def explain(self, error: BaseException, line: str) -> str:
+        """Return the line about an error, as :func:`explain_at_door`; the log has it if it concerns the door."""
+        explained = explain_at_door(error, line)
+        if explained != line:
+            self._note(explained if str(error) in explained else f"{explained}: {error}")
+        return explained
+
+    def explain_withdrawal(self, message: str, line: str) -> str:
+        """
+        Return the line about a session that the API server has ended, because a right is missing or a login is over.
+
+        :param message: of the API server.
+        """
+        self._note(f"the API server has ended a session: {message}")
+        if message.startswith(LOGIN_EXPIRED):
+            return _DOOR_REFUSED
+        return explain_at_door(Forbidden(message), line)
+
+    def _note(self, what: str) -> None:
+        self._log.info(
+            "{user}: {what}", user=self._person.user, what=one_line(what[:_MOST_MESSAGE_CHARACTERS])
+        )
 
     @property
     def reactor(self) -> Any:
@@ -186,12 +213,10 @@ class _DoorConsole(SSHConsole):
         return self._sessions.current_config(str(self._options.namespace))
 
     def explain(self, error: BaseException) -> str:
-        return explain_at_door(error, super().explain(error))
+        return self._sessions.explain(error, super().explain(error))
 
     def withdrawn(self, message: str) -> str:
-        if message.startswith(LOGIN_EXPIRED):
-            return _DOOR_REFUSED
-        return explain_at_door(Forbidden(message), super().withdrawn(message))
+        return self._sessions.explain_withdrawal(message, super().withdrawn(message))
 
 
 class _Console(ChannelConsole, _Ending):
@@ -228,10 +253,11 @@ class _Text(_Ending):
         options: argparse.Namespace,
         config: ClientConfig,
         command: Command,
-        reactor: Any,
+        sessions: DoorSessions,
     ) -> None:
         self._channel, self._options, self._config = channel, options, config
-        self._command, self._reactor = command, reactor
+        self._command, self._sessions = command, sessions
+        self._reactor = sessions.reactor
         self._is_terminal = request.terminal is not None
         self._flows: Sequence[Flow] = ()  # at most one
         self._over: Deferred[None] = Deferred()
@@ -253,7 +279,7 @@ class _Text(_Ending):
         except APIError as error:
             act, what = ("use", name) if name else ("list", "machines")
             line = await explain_with_hint(error, config, what, self._reactor, act, way)
-            raise _Refused(explain_at_door(error, line)) from None
+            raise _Refused(self._sessions.explain(error, line)) from None
 
     def _failed(self, failure: Failure) -> None:
         error = failure.value
@@ -263,7 +289,7 @@ class _Text(_Ending):
         if isinstance(error, _Refused):
             line = str(error)
         elif isinstance(error, KubeConfigError | TLSConfigError):
-            line = explain_at_door(error, explain(error))
+            line = self._sessions.explain(error, explain(error))
         else:
             self._log.failure("a command of ssh failed", failure)
             line = "internal error: the log of the ssh door has it"
