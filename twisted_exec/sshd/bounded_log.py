@@ -19,7 +19,7 @@ class BoundedLog:
     :cvar log: where the lines go.
     """
 
-    log = Logger()
+    log = Logger(namespace="twisted_exec.sshd.door")
 
     def __init__(self, clock: IReactorTime) -> None:
         self._clock = clock
