@@ -24,7 +24,7 @@ from twisted_exec.ssh.door_keys import DoorKey
 from twisted_exec.ssh.login import PublicKeyLogin
 from twisted_exec.ssh.login_file import LoginFile, Logins
 from twisted_exec.ssh.packet_ciphers import NoCipher
-from twisted_exec.ssh.people import LoginRefused, Person
+from twisted_exec.ssh.people import Credential, LoginRefused, Person
 from twisted_exec.ssh.public_keys import PublicKeyError, key_of
 from twisted_exec.ssh.revocation import RevocationError, parse_revocations
 from twisted_exec.ssh.transport import MOST_PACKET_BYTES, Exchange, ModernFactory
@@ -73,6 +73,9 @@ class _Server(ModernFactory):
 
     def host_keys(self) -> Sequence[DoorKey]:
         return [DoorKey(Key(_KEY))]
+
+    def refused(self, credential: Credential, why: str, transport: object) -> None:
+        """Nothing is logged."""
 
     def enter(self, person: Person, target: str, transport: object) -> Any:
         return User(self, self.clock), lambda: None

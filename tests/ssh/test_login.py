@@ -37,7 +37,7 @@ if (skip := needs.conch()) is None:
     from tests.ssh.client import PlainClient
     from twisted_exec.ssh.door_keys import DoorKey
     from twisted_exec.ssh.login import ONLY_KEYS, PublicKeyLogin
-    from twisted_exec.ssh.people import IPeople, LoginRefused, Person, UnknownKey
+    from twisted_exec.ssh.people import Credential, IPeople, LoginRefused, Person, UnknownKey
     from twisted_exec.ssh.transport import ModernFactory
 
     @implementer(IPeople)
@@ -92,6 +92,7 @@ class LoginTests(SynchronousTestCase):
         self.clock, self.people = Clock(), People()
         self.entered: list[tuple[str, str]] = []
         self.refusal = ""
+        self.refusals: list[tuple[bytes, str]] = []
         self.left = 0
         self.connect()
 
@@ -112,6 +113,9 @@ class LoginTests(SynchronousTestCase):
     def end(self) -> None:
         self.client.transport.loseConnection()
         self.pump.flush()
+
+    def refused(self, credential: Credential, why: str, transport: object) -> None:
+        self.refusals.append((credential.key_blob, why))
 
     def enter(self, person: Person, target: str, transport: object) -> Any:
         if self.refusal:
@@ -275,6 +279,7 @@ class LoginTests(SynchronousTestCase):
         answers = self.log_in(private, blob, b"ssh-ed25519")
         self.assertEqual(answers, [MSG_USERAUTH_BANNER, MSG_USERAUTH_FAILURE])
         self.assertEqual(self.banners(), ["your ssh certificate has expired\n"])
+        self.assertEqual(self.refusals, [(blob, "your ssh certificate has expired")])
 
     def test_stranger(self) -> None:
         """A stranger learns nothing: neither a sentence, nor by which name a user exists."""

@@ -40,7 +40,7 @@ if (skip := needs.conch()) is None:
     from twisted_exec.ssh.door_keys import DoorKey, known_hosts
     from twisted_exec.ssh.login import PublicKeyLogin
     from twisted_exec.ssh.login_file import LoginFile
-    from twisted_exec.ssh.people import Person
+    from twisted_exec.ssh.people import Credential, Person
     from twisted_exec.ssh.transport import ModernFactory, ModernTransport
 
     class Session(ChannelEnd):
@@ -83,6 +83,9 @@ if (skip := needs.conch()) is None:
         ) -> tuple[IConchUser, Callable[[], None]]:
             self.connections.append((person, target, transport))
             return User(self, reactor), lambda: None
+
+        def refused(self, credential: Credential, why: str, transport: ModernTransport) -> None:
+            """Nothing is logged."""
 
         def begin(self, channel: SessionChannel, request: SessionRequest) -> ChannelEnd:
             person, target, _ = self.connections[-1]

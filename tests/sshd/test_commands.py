@@ -31,18 +31,20 @@ class CommandTests(SynchronousTestCase):
             ("screen", Screen()),
             ("power on", Power("On")),
             ("power off", Power("Off")),
-            ("log", Log(LogOptions(frames=True))),
-            ("log --tail 50 -f", Log(LogOptions(tail_lines=50, follow=True, frames=True))),
-            ("log --previous --plain", Log(LogOptions(boot=-1, plain=True, frames=True))),
+            ("log", Log(LogOptions(plain=True, frames=True))),
+            ("log -f", Log(LogOptions(follow=True, plain=True, frames=True))),
+            (
+                "log --previous --tail 50",
+                Log(LogOptions(boot=-1, tail_lines=50, plain=True, frames=True)),
+            ),
+            ("log --no-plain", Log(LogOptions(frames=True))),
         ):
-            self.assertEqual(parse_command(text, is_terminal=False), command, text)
-        plain = Log(LogOptions(plain=True, frames=True))
-        self.assertEqual(parse_command("log", is_terminal=True), plain)
+            self.assertEqual(parse_command(text), command, text)
 
     def test_of_consoles(self) -> None:
         """Other words are for the console, which knows which of them exist."""
         for text in (None, "", "run list", "force", "lists", "LIST", "log;id", "\0list"):
-            self.assertIsNone(parse_command(text, is_terminal=False), text)
+            self.assertIsNone(parse_command(text), text)
 
     def test_mistakes(self) -> None:
         """Each mistake has a message of one line."""
@@ -67,12 +69,12 @@ class CommandTests(SynchronousTestCase):
             ("log x" + "x" * MOST_CHARACTERS, "more than 4096 characters"),
         ):
             with self.assertRaisesRegex(ValueError, why) as caught:
-                parse_command(text, is_terminal=False)
+                parse_command(text)
             message = str(caught.exception)
             self.assertTrue(message.isprintable() and len(message) < 500, message)
 
     def test_help(self) -> None:
         """``log --help`` explains the options."""
-        command = parse_command("log --help", is_terminal=False)
+        command = parse_command("log --help")
         assert isinstance(command, Help)
         self.assertIn("--tail LINES", command.text)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.sshd.limits import TOO_MANY, TOO_MANY_IN_ALL, Admission, Limits
+from twisted_exec.sshd.limits import TOO_MANY_IN_ALL, Admission, Limits
 
 LIMITS = Limits(
     connections=6,
@@ -39,12 +39,14 @@ class AdmissionTests(SynchronousTestCase):
         return strangers
 
     def test_address(self) -> None:
-        """One address has few connections before their login; others are not affected."""
-        first, _ = self.enter("192.0.2.1", "192.0.2.1")
-        self.assertEqual(self.admission.enter(Stranger("192.0.2.1")), TOO_MANY)
-        self.enter("192.0.2.2")
-        self.admission.leave(first)
+        """One address has few connections before their login: a further one ends its oldest; others are not affected."""
+        other, first, second = self.enter("192.0.2.2", "192.0.2.1", "192.0.2.1")
+        [third] = self.enter("192.0.2.1")
+        self.admission.leave(second)
         self.enter("192.0.2.1")
+        crowd = (other, first, second, third)
+        self.assertEqual([each.is_evicted for each in crowd], [False, True, False, False])
+        self.assertEqual(self.admission.strangers, 3)
 
     def test_oldest(self) -> None:
         """A crowd of strangers cannot hold the door shut: each further one takes the place of the oldest."""

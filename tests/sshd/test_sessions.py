@@ -7,10 +7,12 @@ from __future__ import annotations
 from twisted.internet.defer import maybeDeferred
 
 from tests.cli.fleet.test_run import Shell
-from twisted_exec.api.status import APIError, Forbidden
+from twisted_exec.api.kinds.consolepolicies import REASON_REQUIRED
+from twisted_exec.api.status import APIError, Conflict, Forbidden
 from twisted_exec.ssh.channel import NO_FORWARDING
-from twisted_exec.streaming.interfaces import Ending
+from twisted_exec.streaming.interfaces import REVOKED, Ending
 from twisted_exec.testing.console import EchoAttachment, RecordingAttachment
+from twisted_exec.wire.endings import LOGIN_EXPIRED
 
 from .support import SIZE, DoorCase
 
@@ -124,6 +126,35 @@ class CommandTests(DoorCase):
             self.assertIn(message, process.stderr)
             self.assertNotIn(b"kubeconfig", process.stderr)
 
+    async def test_remedies(self) -> None:
+        """Remedies are commands of ssh: the user may have no kubeconfig."""
+        off = """power it on: kubectl patch vm vm -n default --type=merge -p '{"spec":{"power":"On"}}'"""
+        details = {"causes": [{"reason": REASON_REQUIRED, "message": ""}]}
+        for error, words, message in (
+            (None, ("run", "true"), b"(the user name of ssh is the machine)"),
+            (None, ("screen",), b"(the user name of ssh is the machine)"),
+            (Conflict(off), ("run", "true"), b"power it on: ssh default/vm@GATE power on\n"),
+            (Conflict(off), ("log",), b"power it on: ssh default/vm@GATE power on\n"),
+            (
+                Forbidden("a reason, please", details=details),
+                ("run", "true"),
+                b"; by ssh: ssh -o SetEnv=EXEC_REASON=",
+            ),
+            (
+                Forbidden("you may drive it: open it without --force"),
+                ("run", "true"),
+                b"open it without the command force\n",
+            ),
+        ):
+            self.consoles.machines.clear()
+            self.consoles.machines["lab/vm"] = lambda: Shell("vm")
+            if error is not None:
+                self.consoles.machines["default/vm"] = error
+            process = self.gate("vm@gate", *words)
+            self.assertIn(await process.ended, (1, 125))
+            self.assertIn(message, process.stderr)
+            self.assertNotIn(b"kubectl", process.stderr)
+
     async def test_refused_features(self) -> None:
         """Nothing is forwarded, there are no subsystems, and no other variables; each has a sentence."""
         self.serve(Shell("vm"))
@@ -182,6 +213,27 @@ class ConsoleTests(DoorCase):
 
 class EndTests(DoorCase):
     """What ends open sessions."""
+
+    async def test_withdrawn(self) -> None:
+        """If the door loses a right, or its login expires, the user reads that it is the door's."""
+        not_by = b"the ssh door may not act as you, its operator has to allow that: "
+        cannot = 'users "ada" is forbidden: User "door" cannot impersonate resource "users" in API group ""'
+        for message, line in (
+            (
+                f"{LOGIN_EXPIRED} at noon; open the console again with a new one",
+                b"does not accept the login of the ssh door",
+            ),
+            (cannot, not_by + cannot.encode()),
+            ("impersonated users do not count", b"and kubectl console connects as yourself"),
+        ):
+            attachment = self.serve(EchoAttachment(b"$ "))
+            process = self.gate("vm@gate", size=SIZE)
+            await process.until(rb"Connected to vm\.")
+            attachment.transport.end(Ending(REVOKED, message))
+            await self.ends_on_terminal(process)
+            self.assertIn(line, process.stdout)
+            for wrong in (b"with a new one", b"a role with impersonate"):
+                self.assertNotIn(wrong, process.stdout)
 
     async def ends(self, key: str = "ada") -> bytes:
         """Open a console; return what the user reads when the door ends it."""

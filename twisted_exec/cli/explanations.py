@@ -12,9 +12,9 @@ import shlex
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from twisted_exec.api.dialects import DIALECTS, Dialect
+from twisted_exec.api.dialects import DIALECTS
 from twisted_exec.api.missing_right import MAY_OBSERVE, MissingRight, message_without_remedy
-from twisted_exec.api.obstacles import Obstacle, doctor_advice, obstacles_of
+from twisted_exec.api.obstacles import Obstacle, obstacles_of
 from twisted_exec.api.spaces import SPACES
 from twisted_exec.api.status import (
     APIError,
@@ -24,6 +24,7 @@ from twisted_exec.api.status import (
     ServiceUnavailable,
 )
 from twisted_exec.cli.refusal_texts import lacking_right, lacking_rights
+from twisted_exec.cli.way_in import KUBECTL, WayIn
 
 if TYPE_CHECKING:
     from twisted_exec.kube.kubeconfig.client_config import ClientConfig
@@ -56,7 +57,12 @@ _TAKEOVER = "takeover"
 _SUBJECT = re.compile(r'^\w+ "[^"]+": ')
 
 
-def explain(error: BaseException, namespace: str = "", config: ClientConfig | None = None) -> str:
+def explain(
+    error: BaseException,
+    namespace: str = "",
+    config: ClientConfig | None = None,
+    way: WayIn = KUBECTL,
+) -> str:
     """
     Return the line for a session that could not be opened, or a request that failed.
 
@@ -64,38 +70,43 @@ def explain(error: BaseException, namespace: str = "", config: ClientConfig | No
 
     :param namespace: of the machine, for the message that it does not exist.
     """
-    line = hindrance(error, namespace, config)
+    line = hindrance(error, namespace, config, way)
     if isinstance(error, APIError) and error.retry_after_seconds:
         return f"{line}; try again in {error.retry_after_seconds} s"
     return line
 
 
-def hindrance(error: BaseException, namespace: str = "", config: ClientConfig | None = None) -> str:
+def hindrance(
+    error: BaseException,
+    namespace: str = "",
+    config: ClientConfig | None = None,
+    way: WayIn = KUBECTL,
+) -> str:
     """Return the line of :func:`explain` without the time after which the user tries again."""
     from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
 
     if isinstance(error, APIError):
-        return _explain_refusal(error, namespace, config)
+        return way.refused(_explain_refusal(error, namespace, config, way))
     if isinstance(error, KubeConfigError):
         return str(error)
     return f"internal error: {type(error).__name__}: {error}"
 
 
-def _explain_refusal(error: Any, namespace: str, config: ClientConfig | None) -> str:
+def _explain_refusal(error: Any, namespace: str, config: ClientConfig | None, way: WayIn) -> str:
     kind, group, name = (error.details.get(key) or "" for key in ("kind", "group", "name"))
     if error.reason == "NotFound" and kind == SPACES.plural:
-        return f"{error.message}; kubectl get spaces -A lists all spaces"
+        return f"{error.message}; {way.list_spaces}"
     if error.reason == "NotFound" and kind and name:
         singular = str(kind).removesuffix("s")
         qualified = f"{kind}.{group}" if group else kind
         message = str(error.message).replace(f'{qualified} "{name}"', f'{singular} "{name}"')
         is_machine = any(kind == dialect.workload.plural for dialect in DIALECTS)
         if namespace and is_machine and message.endswith(" not found"):
-            message += f' in namespace "{namespace}"'
+            message += way.not_found(namespace)
         return message
     if error.reason == "Forbidden":
         message, rights = str(error.message), lacking_rights(error)
-        if rights and (remedy := role_to_request(error)):
+        if rights and (remedy := role_to_request(error, way)):
             if _may_be_mistyped(namespace, rights[-1]):
                 remedy = in_right_namespace(namespace, remedy)
             message = f"{message_without_remedy(error)}; {remedy}"
@@ -108,7 +119,11 @@ def _explain_refusal(error: Any, namespace: str, config: ClientConfig | None) ->
     # The message of another server's error names another server.
     is_ours = config is not None and config.server in message
     if config is not None and is_ours and Obstacle.SERVER_UNREACHABLE in obstacles:
-        remedy = remedy_for(obstacles, config) or "twisted-exec doctor checks each step to it"
+        remedy = (
+            way.unreachable
+            or remedy_for(obstacles, config)
+            or "twisted-exec doctor checks each step to it"
+        )
         return f"{message}; {remedy}"
     return message
 
@@ -144,13 +159,13 @@ def missing_right_of(error: BaseException) -> str:
     return f"you may not {what}{where}; {ask_for_role(right)}"
 
 
-def doctor_hint(error: BaseException, name: str, namespace: str) -> str:
+def doctor_hint(error: BaseException, name: str, namespace: str, way: WayIn = KUBECTL) -> str:
     """Return the next step for a machine whose server answers, but not its pool or runtime; empty for other errors."""
     if not isinstance(error, APIError) or error.code not in _FAILED_HOP:
         return ""
     if error.retry_after_seconds or _BEHIND_SERVER.isdisjoint(obstacles_of(error)):
         return ""
-    return doctor_advice(name, namespace)
+    return way.doctor(name, namespace)
 
 
 def in_right_namespace(namespace: str, remedy: str) -> str:
@@ -171,7 +186,7 @@ def _may_be_mistyped(namespace: str, right: MissingRight) -> bool:
     )
 
 
-def role_to_request(error: APIError) -> str:
+def role_to_request(error: APIError, way: WayIn = KUBECTL) -> str:
     """
     Return the remedy for a right that the user lacks.
 
@@ -180,29 +195,29 @@ def role_to_request(error: APIError) -> str:
     rights = lacking_rights(error)
     if not rights:
         return ""
-    remedy = ask_for_role(*rights)
+    remedy = ask_for_role(*rights, way=way)
     if rights[0].verb == _TAKEOVER:
         return f"to take over, {remedy}"
     return "" if any(each.get("reason") == MAY_OBSERVE for each in error.causes) else remedy
 
 
-def remedy_of_withdrawal(message: str) -> str:
+def explain_withdrawal(message: str) -> str:
     """
-    Return the remedy for a session that has ended because its user lost a right.
+    Return the message of a session that has ended because its user lost a right, with the remedy.
 
     :param message: of its end; it may have a remedy.
-    :return: empty for other messages.
     """
-    return "" if ASK_FOR_ROLE in message else role_to_request(Forbidden(message))
+    remedy = "" if ASK_FOR_ROLE in message else role_to_request(Forbidden(message))
+    return f"{message}; {remedy}" if remedy else message
 
 
-def ask_for_role(*rights: MissingRight, observing_helps: bool = True) -> str:
+def ask_for_role(*rights: MissingRight, observing_helps: bool = True, way: WayIn = KUBECTL) -> str:
     """
     Return the remedy for rights that a user lacks: the smallest roles, if there are any, and the
     commands that grant them.
 
     :param rights: at least one, of one user in one namespace.
-    :param observing_helps: name the role for ``--read-only``, too, for a right that opens a console.
+    :param observing_helps: name the role for watching, too, for a right that opens a console.
     """
     from twisted_exec.auth.default_roles import CONSOLE_OBSERVER, smallest_roles
 
@@ -215,7 +230,7 @@ def ask_for_role(*rights: MissingRight, observing_helps: bool = True) -> str:
     commands = " && ".join(_grant_of(role, right) for role in roles)
     opens_console = bool(right.group) and (right.subresource == "exec" or right.verb == "drive")
     less = (
-        f" ({CONSOLE_OBSERVER} suffices for --read-only)"
+        f" ({CONSOLE_OBSERVER} suffices for {way.read_only})"
         if opens_console and observing_helps and len(rights) == 1
         else ""
     )
@@ -256,12 +271,6 @@ def _grant_of(role: str, right: MissingRight) -> str:
     where = f" -n {right.namespace}" if right.namespace else ""
     user = shlex.quote(right.user)
     return f"kubectl create {create} {name} --clusterrole={role} --user={user}{where}"
-
-
-def power_on(dialect: Dialect, name: str, namespace: str) -> str:
-    """Return the command that powers a machine on."""
-    patch = """-p '{"spec":{"power":"On"}}'"""
-    return f"kubectl patch {dialect.noun} {name} -n {namespace} --type=merge {patch}"
 
 
 def _unauthorized(message: str, config: ClientConfig | None) -> str:

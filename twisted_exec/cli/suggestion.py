@@ -14,11 +14,11 @@ from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import APIError, NotFound
 from twisted_exec.cli.client import CommandClient
 from twisted_exec.cli.explanations import doctor_hint, explain, not_allowed
+from twisted_exec.cli.way_in import KUBECTL, WayIn
 from twisted_exec.kube.interfaces import IKubeClient
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.kube.machine_requests import AGENT
 
-LIST_NAMESPACES = "kubectl get namespaces lists the namespaces"
 _NO_NAMESPACE = "this namespace does not exist; "
 _NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 _MOST_POOLS = 10
@@ -27,33 +27,42 @@ _SECONDS = 5.0
 
 
 def hint_after(
-    refusal: BaseException | None, config: ClientConfig, name: str, reactor: Any
+    refusal: BaseException | None,
+    config: ClientConfig,
+    name: str,
+    reactor: Any,
+    way: WayIn = KUBECTL,
 ) -> Deferred[str]:
     """
     Return the hint of :func:`suggest_machine` after a refused console.
 
     :return: empty for other refusals than a missing machine; may fail.
     """
-    looking = Deferred.fromCoroutine(_hint_after(refusal, config, name, reactor))
+    looking = Deferred.fromCoroutine(_hint_after(refusal, config, name, reactor, way))
     return looking.addTimeout(_SECONDS, reactor)
 
 
 async def explain_with_hint(
-    refusal: APIError, config: ClientConfig, name: str, reactor: Any, act: str
+    refusal: APIError,
+    config: ClientConfig,
+    name: str,
+    reactor: Any,
+    act: str,
+    way: WayIn = KUBECTL,
 ) -> str:
     """
     Return the line about a refused request for a machine.
 
     :param act: as of :func:`not_allowed`.
     """
-    hint = await hint_after(refusal, config, name, reactor).addErrback(lambda _: "")
-    hint = hint or doctor_hint(refusal, name, config.namespace)
-    message = not_allowed(refusal, explain(refusal, config.namespace, config), name, act)
+    hint = await hint_after(refusal, config, name, reactor, way).addErrback(lambda _: "")
+    hint = hint or doctor_hint(refusal, name, config.namespace, way)
+    message = not_allowed(refusal, explain(refusal, config.namespace, config, way), name, act)
     return f"{message}; {hint}" if hint else message
 
 
 async def _hint_after(
-    refusal: BaseException | None, config: ClientConfig, name: str, reactor: Any
+    refusal: BaseException | None, config: ClientConfig, name: str, reactor: Any, way: WayIn
 ) -> str:
     if not isinstance(refusal, APIError) or refusal.code != NotFound.code:
         return ""
@@ -63,14 +72,16 @@ async def _hint_after(
             client = CommandClient(config, reactor, timeout_seconds=_SECONDS, agent=AGENT)
             try:
                 if kind == dialect.workload.plural:
-                    return await suggest_machine(client, dialect, name, config.namespace)
+                    return await suggest_machine(client, dialect, name, config.namespace, way)
                 return await suggest_pool(client, dialect)
             finally:
                 await client.close()
     return ""
 
 
-async def suggest_machine(client: IKubeClient, dialect: Dialect, name: str, namespace: str) -> str:
+async def suggest_machine(
+    client: IKubeClient, dialect: Dialect, name: str, namespace: str, way: WayIn = KUBECTL
+) -> str:
     """
     Return a hint: a missing namespace, where the machine is, similar names, or a command that lists
     machines.
@@ -83,9 +94,11 @@ async def suggest_machine(client: IKubeClient, dialect: Dialect, name: str, name
     if others:
         namespaces = sorted(each for each, _ in others)
         quoted = ", ".join(f'"{each}"' for each in namespaces)
-        return f"{missing}the machine is in namespace {quoted}: use -n {namespaces[0]}"
+        return (
+            f"{missing}the machine is in namespace {quoted}: {way.machine_in(name, namespaces[0])}"
+        )
     if not here:
-        return missing and f"{missing}{LIST_NAMESPACES}"
+        return missing and f"{missing}{way.list_namespaces}"
     longer = sorted(each for each in here if each.startswith(name.lower()))
     near = (
         longer[:_MOST_NAMES]
@@ -94,7 +107,7 @@ async def suggest_machine(client: IKubeClient, dialect: Dialect, name: str, name
     )
     if near:
         return f"did you mean {' or '.join(', '.join(near).rsplit(', ', 1))}?"
-    return f"kubectl get {dialect.workload.plural} -n {namespace} lists the {dialect.noun}s there"
+    return way.list_machines(dialect, namespace)
 
 
 def _nearest(name: str, names: list[str]) -> list[str]:

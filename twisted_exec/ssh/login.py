@@ -21,10 +21,9 @@ from twisted.conch.ssh.userauth import (
     SSHUserAuthServer,
 )
 from twisted.internet.address import IPv4Address, IPv6Address
-from twisted.logger import Logger
 
 from twisted_exec.ssh.certificate import is_certificate, read_certificate
-from twisted_exec.ssh.people import IPeople, LoginRefused, Person, UnknownKey
+from twisted_exec.ssh.people import Credential, IPeople, LoginRefused, Person, UnknownKey
 from twisted_exec.ssh.public_keys import key_of
 from twisted_exec.ssh.transport import ModernTransport
 from twisted_exec.ssh.user_signature import is_algorithm_of, is_signed
@@ -50,6 +49,13 @@ class Entrance(Protocol):
         :raises LoginRefused: the user may not enter; the sentence is for the user.
         """
 
+    def refused(self, credential: Credential, why: str, transport: ModernTransport) -> None:
+        """
+        Take note of a login that is refused.
+
+        :param why: a sentence for the user, who has the private key; empty for a key that no source knows.
+        """
+
 
 class PublicKeyLogin(SSHUserAuthServer):
     """
@@ -62,7 +68,6 @@ class PublicKeyLogin(SSHUserAuthServer):
 
     transport: Any
     most_attempts = _MOST_ATTEMPTS
-    log = Logger()
 
     def __init__(
         self, people: IPeople, entrance: Entrance, wall_clock: Callable[[], float]
@@ -100,9 +105,11 @@ class PublicKeyLogin(SSHUserAuthServer):
         if not is_algorithm_of(algorithm, blob):
             self._fail()
             return
+        credential = Credential(algorithm, blob, self._address())
         try:
-            person = self._people.identify(algorithm, blob, self._address(), self._now())
+            person = self._people.identify(algorithm, blob, credential.source_address, self._now())
         except UnknownKey:
+            self._entrance.refused(credential, "", self.transport)
             self._fail()
             return
         except LoginRefused as error:
@@ -124,20 +131,20 @@ class PublicKeyLogin(SSHUserAuthServer):
         if not is_signed(algorithm, key, getNS(rest)[0], message):
             self._fail()
         elif person is None:
-            self._refuse(str(refusal))
+            self._refuse(credential, str(refusal))
         else:
-            self._enter(person, user)
+            self._enter(person, user, credential)
 
-    def _enter(self, person: Person, user: bytes) -> None:
+    def _enter(self, person: Person, user: bytes, credential: Credential) -> None:
         try:
             target = user.decode()
             if not target.isprintable():
                 raise ValueError
             avatar, logout = self._entrance.enter(person, target, self.transport)
         except ValueError:
-            self._refuse("the user name of ssh is the machine: NAMESPACE/NAME")
+            self._refuse(credential, "the user name of ssh is the machine: NAMESPACE/NAME")
         except LoginRefused as error:
-            self._refuse(str(error))
+            self._refuse(credential, str(error))
         else:
             self._is_done = True
             self.transport.logged_in()
@@ -150,8 +157,8 @@ class PublicKeyLogin(SSHUserAuthServer):
         peer = self.transport.transport.getPeer()
         return peer.host if isinstance(peer, IPv4Address | IPv6Address) else ""
 
-    def _refuse(self, sentence: str) -> None:
-        self.log.info("ssh login refused: {sentence}", sentence=sentence)
+    def _refuse(self, credential: Credential, sentence: str) -> None:
+        self._entrance.refused(credential, sentence, self.transport)
         self._has_told = False
         self._tell(sentence)
         self._fail()

@@ -8,6 +8,12 @@ from dataclasses import dataclass, field
 
 from zope.interface import Interface
 
+SSH_KEY, SSH_CERTIFICATE, SSH_ADDRESS = "ssh-key", "ssh-certificate", "ssh-address"
+"""
+Keys of the extra of a user who has logged in by ssh: the fingerprint of the key, the id and serial number of the
+certificate, and the address that the user comes from.
+"""
+
 _RESERVED = "system:"
 _MOST_CHARACTERS = 253
 

@@ -6,12 +6,20 @@ from __future__ import annotations
 
 from ipaddress import ip_address, ip_network
 
-from twisted_exec.ssh.certificate import Certificate
-from twisted_exec.ssh.people import LoginRefused, name_problem
+from twisted_exec.ssh.certificate import (
+    Certificate,
+    CertificateError,
+    is_certificate,
+    read_certificate,
+)
+from twisted_exec.ssh.people import Credential, LoginRefused, name_problem
+from twisted_exec.ssh.public_keys import fingerprint
 from twisted_exec.ssh.text import shown
 
 _SOURCE_ADDRESS = b"source-address"
 _MOST_KEY_ID_BYTES = 100
+_MOST_PRINCIPALS = 3
+"""In logs."""
 
 
 def certified_user(certificate: Certificate, source_address: str, now: float) -> str:
@@ -45,6 +53,23 @@ def certified_user(certificate: Certificate, source_address: str, now: float) ->
 def certificate_text(certificate: Certificate) -> str:
     """Return the key id and the serial number, for people and logs."""
     return f"{shown(certificate.key_id, _MOST_KEY_ID_BYTES)} (serial {certificate.serial})"
+
+
+def credential_text(credential: Credential) -> str:
+    """Return what a client has shown, for logs: its key, and what its certificate says."""
+    blob, certificate = credential.key_blob, None
+    if is_certificate(blob):
+        try:
+            certificate = read_certificate(blob)
+        except CertificateError:
+            return "a malformed certificate"
+    if certificate is None:
+        return f"the key {fingerprint(blob)}"
+    users = ", ".join(shown(each) for each in certificate.principals[:_MOST_PRINCIPALS])
+    return (
+        f"the key {fingerprint(bytes(certificate.key.blob()))} and the certificate "
+        f"{certificate_text(certificate)} of {users or 'no user'}"
+    )
 
 
 def _user(certificate: Certificate) -> str:

@@ -16,13 +16,13 @@ from twisted_exec.kube.kubeconfig.client_config import (
     KubeConfigError,
 )
 from twisted_exec.kube.kubeconfig.reloading import ReloadingConfig
-from twisted_exec.ssh.people import LoginRefused, Person
-
-KEY, CERTIFICATE, ADDRESS = "ssh-key", "ssh-certificate", "ssh-address"
-"""
-Keys of the extra of a user: the fingerprint of the key, the id and serial number of the certificate, and the address
-that the user comes from.
-"""
+from twisted_exec.ssh.people import (
+    SSH_ADDRESS,
+    SSH_CERTIFICATE,
+    SSH_KEY,
+    LoginRefused,
+    Person,
+)
 
 _SYSTEM = "system:"
 _MOST_CHARACTERS = 256
@@ -60,9 +60,9 @@ class DoorLogin:
         """
         check_person(person)
         facts = {
-            KEY: person.fingerprint,
-            CERTIFICATE: person.certificate,
-            ADDRESS: person.credential.source_address,
+            SSH_KEY: person.fingerprint,
+            SSH_CERTIFICATE: person.certificate,
+            SSH_ADDRESS: person.credential.source_address,
         }
         user = ImpersonatedUser(
             person.user,

@@ -63,12 +63,11 @@ class Help:
 Command = Listing | Log | Screen | Power | Help
 
 
-def parse_command(text: str | None, *, is_terminal: bool) -> Command | None:
+def parse_command(text: str | None) -> Command | None:
     """
     Parse the command of a session.
 
     :param text: ``None`` without one.
-    :param is_terminal: the output is for a terminal.
     :return: ``None`` for a command that is one of a console, or does not exist.
     :raises ValueError: it is malformed; the message is for the user.
     """
@@ -82,28 +81,28 @@ def parse_command(text: str | None, *, is_terminal: bool) -> Command | None:
         words = shlex.split(rest)
     except ValueError as problem:
         raise ValueError(f"{word}: {str(problem).lower()}") from None
-    return parse(words, is_terminal)
+    return parse(words)
 
 
-def _list(words: Sequence[str], is_terminal: bool) -> Command:
+def _list(words: Sequence[str]) -> Command:
     if len(words) > 1:
         raise ValueError("list has at most one argument: NAMESPACE or SPACE/NAMESPACE")
     return Listing(parse_namespace(words[0]) if words else None)
 
 
-def _screen(words: Sequence[str], is_terminal: bool) -> Command:
+def _screen(words: Sequence[str]) -> Command:
     if words:
         raise ValueError("screen has no arguments: it shows the present screen")
     return Screen()
 
 
-def _power(words: Sequence[str], is_terminal: bool) -> Command:
+def _power(words: Sequence[str]) -> Command:
     if len(words) != 1 or words[0] not in ("on", "off"):
         raise ValueError("power has one argument: on or off")
     return Power(words[0].capitalize())
 
 
-def _log(words: Sequence[str], is_terminal: bool) -> Command:
+def _log(words: Sequence[str]) -> Command:
     columns = partial(argparse.HelpFormatter, width=_HELP_COLUMNS)
     parser = _Parser(prog="log", add_help=False, formatter_class=columns)
     parser.description = "Print what the machine's console printed."
@@ -113,7 +112,8 @@ def _log(words: Sequence[str], is_terminal: bool) -> Command:
     if options.help:
         return Help(parser.format_help())
     try:
-        return Log(log_options(options, is_terminal=is_terminal))
+        # Without a pseudo-terminal of ssh, too: the output is most often for the user's terminal all the same.
+        return Log(log_options(options, is_terminal=True))
     except InputError as problem:
         raise ValueError(f"log: {problem}") from None
 
@@ -124,7 +124,7 @@ def _word(text: str) -> str:
     return text
 
 
-_COMMANDS: dict[str, Callable[[Sequence[str], bool], Command]] = {
+_COMMANDS: dict[str, Callable[[Sequence[str]], Command]] = {
     "list": _list,
     "log": _log,
     "power": _power,

@@ -23,9 +23,11 @@ from zope.interface import implementer
 from twisted_exec.program.turns import SharedTurns, ShortTurns
 from twisted_exec.ssh.connection import Connection, User
 from twisted_exec.ssh.login import PublicKeyLogin
-from twisted_exec.ssh.people import IPeople, LoginRefused, Person
+from twisted_exec.ssh.people import Credential, IPeople, LoginRefused, Person
 from twisted_exec.ssh.transport import HostKey, ModernFactory, ModernTransport
+from twisted_exec.ssh.user_certificate import credential_text
 from twisted_exec.sshd.acting import DoorLogin, check_person
+from twisted_exec.sshd.bounded_log import BoundedLog
 from twisted_exec.sshd.limits import EVICTED, Admission, Limits
 from twisted_exec.sshd.metrics import DoorMetrics, Refusal
 from twisted_exec.sshd.sessions import DoorSessions
@@ -34,6 +36,8 @@ from twisted_exec.tls.turns import IFramed, origin_of
 STRANGERS_SHARE = 0.25
 """The largest part of the time for all who have not logged in: an exchange of keys takes as much as hundreds of keys."""
 _log = Logger()
+UNKNOWN = "nobody has this key"
+"""In the log, once for a connection that has shown only such keys."""
 
 FAREWELL_SECONDS = 0.3
 """Time for sessions that the door ends to print why."""
@@ -75,6 +79,7 @@ class DoorConnection(ModernTransport):
         self.sessions: DoorSessions | None = None
         self._early: list[bytes] = []  # of a stranger, until its turn
         self._has_offered = False
+        self.unknown: Credential | None = None  # the last key that nobody has
 
     # Of the transport.
 
@@ -86,6 +91,11 @@ class DoorConnection(ModernTransport):
         super().connectionMade()
         if refusal := door.admission.enter(self):
             door.metrics.refused(Refusal.CONNECTIONS)
+            door.strangers_log.info(
+                "a connection from {address} is refused: {why}",
+                address=self.source_address,
+                why=refusal,
+            )
             self._close(refusal, DISCONNECT_TOO_MANY_CONNECTIONS)
             return
         door.connections[self] = None
@@ -120,6 +130,14 @@ class DoorConnection(ModernTransport):
         if self.phase is Phase.OVER:
             return
         self.phase = Phase.OVER
+        if self.person is not None:
+            _log.info(
+                "the connection of {user} from {address} is over",
+                user=self.person.user,
+                address=self.source_address,
+            )
+        elif self.unknown is not None:
+            self.factory.refused(self.unknown, UNKNOWN, self)
         self.factory.turns.cancel(self._take_turn)
         self.factory.left(self)
         super().connectionLost(reason)
@@ -153,6 +171,7 @@ class DoorConnection(ModernTransport):
             door.reactor,
             lambda: door.admission.begin(user),
             lambda: door.admission.end(user),
+            door.users_log,
         )
         self.phase, self.person = Phase.OPEN, person
         door.metrics.logged_in()
@@ -227,6 +246,7 @@ class Door(ModernFactory):
         self.login_seconds, self.now, self._keys = login_seconds, now, keys
         self.connections: dict[DoorConnection, None] = {}
         self._closing: dict[DoorConnection, None] = {}
+        self.strangers_log, self.users_log = BoundedLog(reactor), BoundedLog(reactor)
         super().__init__(reactor)
         self.protocol = DoorConnection
         self.services = {
@@ -244,6 +264,23 @@ class Door(ModernFactory):
         assert isinstance(transport, DoorConnection)
         sessions = transport.serve(person, target)
         return User(sessions, self.reactor), lambda: None
+
+    def refused(self, credential: Credential, why: str, transport: ModernTransport) -> None:
+        """See :class:`~twisted_exec.ssh.login.Entrance`; a client may show several keys until one is known."""
+        assert isinstance(transport, DoorConnection)
+        if not why:
+            transport.unknown = credential
+            return
+        transport.unknown = None
+        is_known = why != UNKNOWN
+        self.metrics.failed(is_known)
+        log = self.users_log if is_known else self.strangers_log
+        log.info(
+            "ssh login from {address} refused: {why} ({credential})",
+            address=credential.source_address,
+            why=why,
+            credential=credential_text(credential),
+        )
 
     def closing(self, connection: DoorConnection) -> None:
         """Take note of a connection whose client has to close it."""

@@ -6,15 +6,13 @@ connections and sessions.
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from twisted_exec.program.options.declaration import OPTION, ProgramOption
 from twisted_exec.program.options.values import number_of_sessions
 
-TOO_MANY = (
-    "there are too many connections that have not logged in from your address: wait, and try again"
-)
 TOO_MANY_IN_ALL = "there are too many connections at this server: try again later"
 EVICTED = (
     "there are too many connections that have not logged in, and yours was the oldest: try again"
@@ -57,7 +55,7 @@ class Limits:
         metadata={
             OPTION: ProgramOption(
                 "max-logins-per-address",
-                "Those from one IPv4 address, or one /64 of IPv6.",
+                "Those from one IPv4 address, or one /64 of IPv6; a further one ends the oldest of them.",
                 number_of_sessions,
                 group="Limits",
             )
@@ -103,7 +101,7 @@ class Admission:
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self._strangers: OrderedDict[Stranger, None] = OrderedDict()  # the oldest comes first
-        self._origins: Counter[str] = Counter()
+        self._origins: dict[str, OrderedDict[Stranger, None]] = {}
         self._users: Counter[str] = Counter()
         self._sessions: Counter[str] = Counter()
 
@@ -123,25 +121,32 @@ class Admission:
 
     def enter(self, stranger: Stranger) -> str:
         """Count a new connection; return why it is refused, and not counted, or an empty string."""
-        limits, origin = self.limits, stranger.origin
-        if self._origins[origin] >= limits.before_login_per_address:
-            return TOO_MANY
+        limits = self.limits
         if self.strangers + self.logged_in >= limits.connections and not self.strangers:
             return TOO_MANY_IN_ALL
+        neighbours = self._origins.get(stranger.origin, OrderedDict())
         is_full = self.strangers + self.logged_in >= limits.connections
-        if is_full or self.strangers >= limits.before_login:
-            oldest = next(iter(self._strangers))
-            self.leave(oldest)
-            oldest.evict()
+        if len(neighbours) >= limits.before_login_per_address:
+            self._evict_first(neighbours)
+        elif is_full or self.strangers >= limits.before_login:
+            self._evict_first(self._strangers)
         self._strangers[stranger] = None
-        self._origins[origin] += 1
+        self._origins.setdefault(stranger.origin, OrderedDict())[stranger] = None
         return ""
+
+    def _evict_first(self, strangers: Iterable[Stranger]) -> None:
+        oldest = next(iter(strangers))
+        self.leave(oldest)
+        oldest.evict()
 
     def leave(self, stranger: Stranger) -> None:
         """Count a connection no more that has logged in, or ended before; others have no effect."""
         if stranger in self._strangers:
             del self._strangers[stranger]
-            _decrement(self._origins, stranger.origin)
+            neighbours = self._origins[stranger.origin]
+            del neighbours[stranger]
+            if not neighbours:
+                del self._origins[stranger.origin]
 
     def log_in(self, user: str) -> str:
         """Count a connection of a user; return why it is refused, and not counted, or an empty string."""

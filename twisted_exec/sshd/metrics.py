@@ -12,15 +12,16 @@ from prometheus_client.registry import Collector
 from twisted_exec.sshd.limits import Admission
 
 BEFORE_LOGIN, LOGGED_IN = "before_login", "logged_in"
+_FAILURES = {True: "refused", False: "unknown_key"}
 
 
 class Refusal(StrEnum):
     """Why a connection was ended."""
 
     CONNECTIONS = "connections"
-    """There are too many at this server, or from its address."""
+    """There are too many at this server."""
     EVICTED = "evicted"
-    """It was the oldest of those that had not logged in, and there are too many."""
+    """It was the oldest of those that had not logged in, from its address or in all, and there are too many."""
     GRACE = "grace"
     """It did not log in in time."""
     USER = "user"
@@ -30,7 +31,7 @@ class Refusal(StrEnum):
 
 
 class DoorMetrics:
-    """``twisted_exec_sshd_logins_total`` and ``twisted_exec_sshd_refusals_total{reason}``."""
+    """``twisted_exec_sshd_logins_total``, ``twisted_exec_sshd_login_failures_total{reason}`` and ``twisted_exec_sshd_refusals_total{reason}``."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._logins = Counter(
@@ -44,6 +45,19 @@ class DoorMetrics:
         )
         for each in Refusal:
             self._refusals.labels(each)
+
+        self._failures = Counter(
+            "twisted_exec_sshd_login_failures",
+            "Logins by ssh that failed, by reason: unknown_key once for a connection, refused for each known key.",
+            ["reason"],
+            registry=registry,
+        )
+        for reason in _FAILURES.values():
+            self._failures.labels(reason)
+
+    def failed(self, is_known: bool) -> None:
+        """Count a login that failed, with a key or certificate that is known, or is not."""
+        self._failures.labels(_FAILURES[is_known]).inc()
 
     def logged_in(self) -> None:
         self._logins.inc()

@@ -16,7 +16,7 @@ from twisted.python.failure import Failure
 
 from twisted_exec.api.status import APIError, Forbidden, Unauthorized
 from twisted_exec.cli.console.space import visit
-from twisted_exec.cli.explanations import explain, not_allowed
+from twisted_exec.cli.explanations import explain
 from twisted_exec.cli.messages import FAILED_CODE, one_line
 from twisted_exec.cli.ssh.session import (
     ChannelConsole,
@@ -25,14 +25,18 @@ from twisted_exec.cli.ssh.session import (
     console_options,
 )
 from twisted_exec.cli.ssh.streams import ChannelStreams
+from twisted_exec.cli.suggestion import explain_with_hint
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
 from twisted_exec.ssh.channel import ChannelEnd, SessionChannel, SessionRequest
 from twisted_exec.ssh.people import LoginRefused, Person
 from twisted_exec.sshd.acting import DoorLogin
 from twisted_exec.sshd.answers import AGENT, Flow, Place, answer
+from twisted_exec.sshd.bounded_log import BoundedLog
 from twisted_exec.sshd.commands import OTHERS, Command, Listing, parse_command
 from twisted_exec.sshd.targets import Target, parse_target
+from twisted_exec.sshd.way_in import DoorWayIn
 from twisted_exec.tls.errors import TLSConfigError
+from twisted_exec.wire.endings import LOGIN_EXPIRED
 
 _INTERRUPT, _INTERRUPTED_CODE = b"\x03", 130
 _MOST_MESSAGE_CHARACTERS = 4096
@@ -46,6 +50,7 @@ class DoorSessions:
 
     :param user_name: that of ssh, which selects a machine.
     :param left: called at the end of each session.
+    :param log: has what concerns the operator.
     """
 
     def __init__(
@@ -56,15 +61,16 @@ class DoorSessions:
         reactor: Any,
         refusal: Callable[[], str],
         left: Callable[[], None],
+        log: BoundedLog,
     ) -> None:
         self._login, self._person, self._user_name = login, person, user_name
         self._reactor, self._refusal, self._left = reactor, refusal, left
+        self._log = log
         self._live: dict[_Ending, Deferred[None]] = {}
 
     def begin(self, channel: SessionChannel, request: SessionRequest) -> ChannelEnd:
-        is_terminal = request.terminal is not None
         try:
-            command = parse_command(request.command, is_terminal=is_terminal)
+            command = parse_command(request.command)
             target = self._target(command)
             options = _options(target)
             if command is None:
@@ -80,7 +86,7 @@ class DoorSessions:
         if command is None:
             session = _Console(channel, request, options, config, self)
         else:
-            session = _Text(channel, request, options, config, command, self._reactor)
+            session = _Text(channel, request, options, config, command, self)
         over = session.begin()
         self._live[session] = over
         over.addBoth(lambda _: self._ended(session))
@@ -115,6 +121,29 @@ class DoorSessions:
         except LoginRefused as refused:
             raise KubeConfigError(str(refused)) from None
 
+    def explain(self, error: BaseException, line: str) -> str:
+        """Return the line about an error, as :func:`explain_at_door`; the log has it if it concerns the door."""
+        explained = explain_at_door(error, line)
+        if explained != line:
+            self._note(explained if str(error) in explained else f"{explained}: {error}")
+        return explained
+
+    def explain_withdrawal(self, message: str, line: str) -> str:
+        """
+        Return the line about a session that the API server has ended, because a right is missing or a login is over.
+
+        :param message: of the API server.
+        """
+        self._note(f"the API server has ended a session: {message}")
+        if message.startswith(LOGIN_EXPIRED):
+            return _DOOR_REFUSED
+        return explain_at_door(Forbidden(message), line)
+
+    def _note(self, what: str) -> None:
+        self._log.info(
+            "{user}: {what}", user=self._person.user, what=one_line(what[:_MOST_MESSAGE_CHARACTERS])
+        )
+
     @property
     def reactor(self) -> Any:
         return self._reactor
@@ -145,6 +174,12 @@ def _options(target: Target) -> argparse.Namespace:
     return options
 
 
+_DOOR_REFUSED = (
+    "the API server does not accept the login of the ssh door, which is not yours: "
+    "ask the operator of the door"
+)
+
+
 def explain_at_door(error: BaseException, line: str) -> str:
     """Return the line about an error, with what concerns the door and not its user."""
     if isinstance(error, KubeConfigError):
@@ -152,10 +187,7 @@ def explain_at_door(error: BaseException, line: str) -> str:
     if not isinstance(error, APIError):
         return line
     if error.code == Unauthorized.code:
-        return (
-            "the API server does not accept the login of the ssh door, which is not yours: "
-            "ask the operator of the door"
-        )
+        return _DOOR_REFUSED
     if error.code == Forbidden.code and "cannot impersonate" in error.message:
         return f"the ssh door may not act as you, its operator has to allow that: {error.message}"
     if error.code == Forbidden.code and "impersonated users do not count" in error.message:
@@ -175,12 +207,16 @@ class _DoorConsole(SSHConsole):
     ) -> None:
         super().__init__(options, config, streams)
         self._sessions = sessions
+        self.way = DoorWayIn(options.space)
 
     def current_config(self) -> ClientConfig:
         return self._sessions.current_config(str(self._options.namespace))
 
     def explain(self, error: BaseException) -> str:
-        return explain_at_door(error, super().explain(error))
+        return self._sessions.explain(error, super().explain(error))
+
+    def withdrawn(self, message: str) -> str:
+        return self._sessions.explain_withdrawal(message, super().withdrawn(message))
 
 
 class _Console(ChannelConsole, _Ending):
@@ -201,6 +237,10 @@ class _Console(ChannelConsole, _Ending):
         return _DoorConsole(options, config, streams, self._sessions)
 
 
+class _Refused(Exception):
+    """A request was refused; the message is for the user."""
+
+
 class _Text(_Ending):
     """A command that prints a text."""
 
@@ -213,10 +253,11 @@ class _Text(_Ending):
         options: argparse.Namespace,
         config: ClientConfig,
         command: Command,
-        reactor: Any,
+        sessions: DoorSessions,
     ) -> None:
         self._channel, self._options, self._config = channel, options, config
-        self._command, self._reactor = command, reactor
+        self._command, self._sessions = command, sessions
+        self._reactor = sessions.reactor
         self._is_terminal = request.terminal is not None
         self._flows: Sequence[Flow] = ()  # at most one
         self._over: Deferred[None] = Deferred()
@@ -229,22 +270,26 @@ class _Text(_Ending):
         return self._over
 
     async def _answer(self) -> None:
-        config = self._config
-        if self._options.space:
-            config = (await visit(config, self._options, self._reactor)).config
-        place = Place(config, str(self._options.name), self._reactor)
-        await answer(self._command, place, self)
+        config, name = self._config, str(self._options.name)
+        way = DoorWayIn(self._options.space)
+        try:
+            if self._options.space:
+                config = (await visit(config, self._options, self._reactor)).config
+            await answer(self._command, Place(config, name, self._reactor), self)
+        except APIError as error:
+            act, what = ("use", name) if name else ("list", "machines")
+            line = await explain_with_hint(error, config, what, self._reactor, act, way)
+            raise _Refused(self._sessions.explain(error, line)) from None
 
     def _failed(self, failure: Failure) -> None:
         error = failure.value
         if isinstance(error, CancelledError):
             self._finish(_INTERRUPTED_CODE)
             return
-        if isinstance(error, APIError | KubeConfigError | TLSConfigError):
-            line = explain(error, self._options.namespace, self._config)
-            if self._options.name:
-                line = not_allowed(error, line, self._options.name, "use")
-            line = explain_at_door(error, line)
+        if isinstance(error, _Refused):
+            line = str(error)
+        elif isinstance(error, KubeConfigError | TLSConfigError):
+            line = self._sessions.explain(error, explain(error))
         else:
             self._log.failure("a command of ssh failed", failure)
             line = "internal error: the log of the ssh door has it"

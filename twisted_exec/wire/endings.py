@@ -36,6 +36,9 @@ RESUMED = "Resumed"
 USER_LEFT = "UserLeft"
 INTERNAL = "InternalError"
 
+LOGIN_EXPIRED = "the certificate or token of this session expired"
+"""Begins the message of a session with ``REVOKED`` whose credentials have expired."""
+
 HOP_REASONS = frozenset(
     {
         MACHINE_DELETED,

@@ -111,6 +111,31 @@ class WhoTests(AuditCase):
         for word in ("ada", "lab/vm", "yes", "2m5s", "192.0.2.7", "INC-7"):
             self.assertIn(word, line.split())
 
+    def test_ssh(self) -> None:
+        """A session through an ssh server has the address of its user, whose login is in JSON."""
+        extra = "ssh-address=198.51.100.9&ssh-certificate=ada%40laptop+%28serial+7%29&ssh-key=SHA256%3An0q"
+        self.start("apiserver", "poollet", caller="exec-sshd", extra=extra)
+        (session,) = self.who()
+        self.assertEqual(
+            session["extra"],
+            {
+                "ssh-address": ["198.51.100.9"],
+                "ssh-certificate": ["ada@laptop (serial 7)"],
+                "ssh-key": ["SHA256:n0q"],
+            },
+        )
+        self.assertEqual(session["address"], "192.0.2.7")
+        out, _ = self.run_main("who", "vm", "--file", self.path())
+        self.assertIn("198.51.100.9 by 192.0.2.7 ", out)
+
+    def test_strange_extra(self) -> None:
+        """Any extra of a record is shown, and none does harm."""
+        for extra in ("x", "=", "&" * 100_000, "a=b&" * 10_000, "ssh-address=%1b[2J&%ff=%ff"):
+            self.start("apiserver", caller="sam", extra=extra)
+            self.assertEqual(len(self.who()), 1)
+            out, _ = self.run_main("who", "vm", "--file", self.path())
+            self.assertNotIn("\x1b", out)
+
     def resume(self, session: str, resumes: str) -> AuditSession:
         """A connection that asks to resume a session."""
         return self.trail().start(Subject(**{**vars(ADA), "session": session}), resumes)

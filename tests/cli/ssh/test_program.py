@@ -110,9 +110,7 @@ class CommandTests(SSHCase):
 
     async def test_reason_required(self) -> None:
         """A refusal for a missing reason names the variable, unless a reason is not enough."""
-        hint = (
-            b"use kubectl console --reason TICKET vm; with ssh, the variable EXEC_REASON gives it\n"
-        )
+        hint = b"use kubectl console --reason TICKET vm; by ssh: ssh -o SetEnv=EXEC_REASON=TICKET\n"
         for causes, is_enough in (
             ([REASON_REQUIRED], True),
             ([REASON_REQUIRED, APPROVAL_REQUIRED], False),

@@ -208,7 +208,7 @@ def _row(session: AuditedSession) -> tuple[str, ...]:
         _DROVE[session.drove],
         session.started.strftime("%Y-%m-%dT%H:%M:%SZ"),
         "?" if session.ended is None else _duration(session.seconds),
-        session.text("address"),
+        session.place,
         session.text("declared_reason"),
         NO_END if session.ended is None else cause,
         session.key[0],

@@ -18,6 +18,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, BinaryIO, cast
+from urllib.parse import parse_qs
+
+from twisted_exec.ssh.people import SSH_ADDRESS
 
 _HOPS = ("apiserver", "nodeserver", "poollet", "broker", "runtime")
 """The first hop knows most about the user, the last one least."""
@@ -35,6 +38,7 @@ LONGEST_LINE_BYTES = 1 << 20
 
 _LARGEST = 1 << 60
 _NAMED = 5
+_MOST_EXTRA = 100
 _PASSES = 5
 """Most listings of the old files, which a rotation may rename meanwhile."""
 _OLD = re.compile(r"\.(\d{1,6})(\.gz)?")
@@ -102,6 +106,22 @@ class AuditedSession:
         """The user who acted for the session's user."""
         apiserver = self.hops.get("apiserver")
         return apiserver.record.text("caller") if apiserver is not None else ""
+
+    @property
+    def extra(self) -> dict[str, list[str]]:
+        """What the caller said about the user, such as the login by ssh; empty without a caller."""
+        apiserver = self.hops.get("apiserver")
+        text = apiserver.record.text("extra") if apiserver is not None else ""
+        try:
+            return parse_qs(text, max_num_fields=_MOST_EXTRA)
+        except ValueError:
+            return {}
+
+    @property
+    def place(self) -> str:
+        """The address that the user came from, also through an ssh server."""
+        address, beyond = self.text("address"), self.extra.get(SSH_ADDRESS)
+        return f"{beyond[0]} by {address}" if beyond else address
 
     @property
     def resumes(self) -> str:
@@ -192,6 +212,7 @@ class AuditedSession:
             "bytes_to_machine": sum(each.bytes_to_machine for each in counted),
             "bytes_to_user": sum(each.bytes_to_user for each in counted),
             "address": self.text("address"),
+            "extra": self.extra,
             "agent": self.text("agent"),
             "declared_reason": self.text("declared_reason"),
             "right": self.last.text("right"),

@@ -82,7 +82,7 @@ def add_line_options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         default=None,
         help="remove escape sequences, control characters, and what `kubectl console --run` types "
-        "beside its command; the default on a terminal",
+        "beside its command; the default on a terminal, and by ssh",
     )
     plain.add_argument(
         "--no-plain",

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from twisted.internet.interfaces import IPushProducer
 from zope.interface import implementer
 
+from twisted_exec.cli.explanations import explain_withdrawal
 from twisted_exec.cli.messages import rows
 from twisted_exec.console.notices import RoleNotices, notice_text, understood
 from twisted_exec.wire.marks import Notice, NoticeKind, NoticeRole
@@ -59,6 +60,7 @@ class UserTerminal:
     :param again: gets the server's reason for its stop; returns the session that follows, or
         ``None``.
     :param power_on: returns the command that powers the machine on; empty if it is not known.
+    :param withdrawn: returns the message of a session whose user lost a right, with the remedy.
     :param text_of: returns the text of a notice for this user.
     :param moves_cursor: messages go to a terminal that can move its cursor.
     :param shows_more: show more than the output, such as the machine's last line again.
@@ -79,6 +81,7 @@ class UserTerminal:
     redraw: Callable[[bool], bool] = lambda _: False
     again: Callable[[str], NextSession | None] = lambda _: None
     power_on: Callable[[], str] = lambda: ""
+    withdrawn: Callable[[str], str] = explain_withdrawal
     text_of: Callable[[Notice], str] = lambda notice: notice.for_terminal
     moves_cursor: bool = False
     shows_more: bool = False

@@ -29,10 +29,11 @@ from twisted_exec.cli.console.process import the_reactor
 from twisted_exec.cli.console.program import ConsoleProgram, conclude
 from twisted_exec.cli.console.session import Outcome
 from twisted_exec.cli.console.streams import StandardStreams, UserStreams
-from twisted_exec.cli.explanations import doctor_hint, explain, hindrance, not_allowed, power_on
+from twisted_exec.cli.explanations import doctor_hint, explain, hindrance, not_allowed
 from twisted_exec.cli.messages import one_line
 from twisted_exec.cli.options import config_of
 from twisted_exec.cli.refusal_texts import lacking_right, with_next_request
+from twisted_exec.cli.way_in import KUBECTL, WayIn
 from twisted_exec.kube.console import ConsoleOptions, open_console
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
 from twisted_exec.kube.machine_requests import AGENT, TIMEOUT_SECONDS
@@ -72,9 +73,11 @@ class MachineConsole(ConsoleProgram):
     The console of a machine.
 
     :cvar agent: the client's name in the audit.
+    :ivar way: the words of remedies.
     """
 
     agent = AGENT
+    way: WayIn = KUBECTL
 
     def __init__(
         self, options: argparse.Namespace, config: ClientConfig, streams: UserStreams
@@ -135,10 +138,10 @@ class MachineConsole(ConsoleProgram):
         config = self._at[0] if self._at is not None else self._config
         if isinstance(error, APIError):
             self._name_all_rights(error)
-        line = not_allowed(error, explain(error, namespace, config), options.name, "open")
+        line = not_allowed(error, explain(error, namespace, config, self.way), options.name, "open")
         hint = self._hint
         if not options.space:  # twisted-exec doctor has no --space
-            hint = hint or doctor_hint(error, options.name, namespace)
+            hint = hint or doctor_hint(error, options.name, namespace, self.way)
         return f"{line}; {hint}" if hint else line
 
     def _name_all_rights(self, refusal: APIError) -> None:
@@ -190,7 +193,7 @@ class MachineConsole(ConsoleProgram):
         if self._at is None or self._options.space:
             return ""
         config, dialect, _ = self._at
-        return power_on(dialect, str(self._options.name), config.namespace)
+        return self.way.power_on(dialect, str(self._options.name), config.namespace)
 
     @property
     def people(self) -> Callable[[str], Awaitable[Sequence[Person]]] | None:
@@ -424,7 +427,7 @@ class MachineConsole(ConsoleProgram):
         def found(hint: str) -> None:
             self._hint = hint
 
-        looking = hint_after(failure.value, config, self._options.name, reactor)
+        looking = hint_after(failure.value, config, self._options.name, reactor, self.way)
         # The user reads the refusal in any case.
         return looking.addCallback(found).addBoth(lambda _: failure)
 

@@ -27,7 +27,7 @@ from twisted_exec.cli.console.process import collect_garbage, start_log, the_rea
 from twisted_exec.cli.console.session import ConsoleSession, Outcome
 from twisted_exec.cli.console.streams import StandardStreams, UserStreams
 from twisted_exec.cli.console.terminal import die_of
-from twisted_exec.cli.explanations import explain
+from twisted_exec.cli.explanations import explain, explain_withdrawal
 from twisted_exec.cli.messages import one_line, say
 from twisted_exec.streaming.remotecommand.stream import ConsoleStream, ConsoleUser
 from twisted_exec.tls.fast.loop import use_monotonic_clock
@@ -227,6 +227,7 @@ class ConsoleProgram:
                 redraw=self._redraw,
                 again=self.again if is_shown and script is None else lambda _: None,
                 power_on=self.power_on,
+                withdrawn=self.withdrawn,
                 text_of=self._streams.text_of,
                 moves_cursor=self._has_screen and not self._streams.is_dumb,
                 shows_more=is_shown and script is None and self.shows_more,
@@ -259,6 +260,10 @@ class ConsoleProgram:
     def power_on(self) -> str:
         """Return the command that powers the machine on; empty without one for this kubeconfig."""
         return ""
+
+    def withdrawn(self, message: str) -> str:
+        """Return the message of a session whose user lost a right, with the remedy."""
+        return explain_withdrawal(message)
 
     @property
     def people(self) -> Callable[[str], Awaitable[Sequence[Person]]] | None:

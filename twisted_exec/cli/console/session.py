@@ -35,7 +35,6 @@ from twisted_exec.cli.console.type_ahead import (
     TypeAhead,
 )
 from twisted_exec.cli.console.window import Window
-from twisted_exec.cli.explanations import remedy_of_withdrawal
 from twisted_exec.cli.messages import age, one_line
 from twisted_exec.console.notices import NOBODY, with_kind
 from twisted_exec.kube.recording_news import RecordingNews
@@ -592,8 +591,8 @@ class ConsoleSession(ConsoleUser, Living[Life]):
             line += f"; to power it on, run {command}"
         elif ending.reason == POOL_DELETED:
             line += f"; {WHEN_POOL_BACK}"
-        elif ending.reason == REVOKED and (remedy := remedy_of_withdrawal(ending.message)):
-            line += f"; {remedy}"
+        elif ending.reason == REVOKED:
+            line = f"session ended: {ending.reason}: {self._terminal.withdrawn(ending.message)}"
         outcome = Outcome(_exit_code(ending), line, next=following, ending=ending)
         self._end(outcome, in_haste=False)
 

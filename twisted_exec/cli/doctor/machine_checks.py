@@ -47,9 +47,10 @@ from twisted_exec.cli.doctor.remedies import (
     other_pool,
 )
 from twisted_exec.cli.doctor.server_checks import ExaminedServer, undiscovered, why_of
-from twisted_exec.cli.explanations import ask_for_role, grant, in_right_namespace, power_on
+from twisted_exec.cli.explanations import ask_for_role, grant, in_right_namespace
 from twisted_exec.cli.refusal_texts import lacking_right
 from twisted_exec.cli.suggestion import suggest_machine, suggest_pool
+from twisted_exec.cli.way_in import KUBECTL
 from twisted_exec.console.notices import RoleNotices, outage_of
 from twisted_exec.kube.console import ConsoleOptions, open_console
 from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
@@ -238,7 +239,7 @@ class _MachineCheck:
         is_unready = ready.get("status") in ("False", "Unknown")
         is_still_on = state == "Running" and is_unready
         if (machine.get("spec") or {}).get("power") == "Off" and not is_still_on:
-            remedy = power_on(dialect, name, self._namespace)
+            remedy = KUBECTL.power_on(dialect, name, self._namespace)
             off = f"{self._named} is powered off"
             if condition_of(machine, POWER_SWITCHED).get("status") == "False":
                 off = f"the console of {self._named} is closed by spec.power, which does not switch the machine itself"
@@ -459,7 +460,7 @@ class _MachineCheck:
             check, remedy = "machine", self._unready_remedy
             message = "its console cannot be opened"  # for the same reason
         elif check == "machine" and not remedy:
-            remedy = power_on(self._dialect, self._name, self._namespace)
+            remedy = KUBECTL.power_on(self._dialect, self._name, self._namespace)
         self._report.error(check, message, remedy)
 
     async def _judge_policies(self, refusal: APIError) -> bool:

@@ -25,7 +25,8 @@ from twisted_exec.cli.client import CommandClient
 from twisted_exec.cli.doctor.findings import Findings, Unusable
 from twisted_exec.cli.explanations import not_accepted, remedy_for
 from twisted_exec.cli.options import config_of
-from twisted_exec.cli.suggestion import LIST_NAMESPACES, has_namespace
+from twisted_exec.cli.suggestion import has_namespace
+from twisted_exec.cli.way_in import KUBECTL
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
 from twisted_exec.kube.kubeconfig.connection import endpoint
 from twisted_exec.kube.kubeconfig.credentials import settled
@@ -60,9 +61,7 @@ _LIMITED = (
     "the disk of a runtime"
 )
 _NOT_READY = "see the log of the API server, which has the reasons"
-_NO_NAMESPACE = (
-    f"use -n NAMESPACE, or correct the namespace of the kubeconfig's context; {LIST_NAMESPACES}"
-)
+_NO_NAMESPACE = f"use -n NAMESPACE, or correct the namespace of the kubeconfig's context; {KUBECTL.list_namespaces}"
 _NETWORK = "check the address in the kubeconfig, and the network and firewalls on the way"
 _REMEDIES: tuple[tuple[type[BaseException], str], ...] = (
     (KubeConfigError, "correct the file that the message names"),

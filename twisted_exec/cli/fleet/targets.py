@@ -24,7 +24,8 @@ from twisted_exec.cli.client import CommandClient
 from twisted_exec.cli.console.options import recorded_input_of
 from twisted_exec.cli.explanations import explain
 from twisted_exec.cli.refusal_texts import with_next_request
-from twisted_exec.cli.suggestion import LIST_NAMESPACES, has_namespace
+from twisted_exec.cli.suggestion import has_namespace
+from twisted_exec.cli.way_in import KUBECTL
 from twisted_exec.kube.console import ConsoleOptions, open_console
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
@@ -235,9 +236,7 @@ async def _spaces(
         and options.provider in ("", name.provider or name.namespace)
     ]
     if not names:
-        raise SelectionError(
-            f'no space matches "{options.space}"; kubectl get spaces -A lists all spaces'
-        )
+        raise SelectionError(f'no space matches "{options.space}"; {KUBECTL.list_spaces}')
     return names
 
 
@@ -278,7 +277,9 @@ async def _machines(
                 targets.setdefault(target.uid, target)
         is_only = namespace and not cluster.name
         if is_only and not targets and not await has_namespace(client, namespace):
-            raise SelectionError(f'namespace "{namespace}" does not exist; {LIST_NAMESPACES}')
+            raise SelectionError(
+                f'namespace "{namespace}" does not exist; {KUBECTL.list_namespaces}'
+            )
     except APIError as refused:
         if refused.code == Unauthorized.code and cluster.remedy:
             refused.message += f"; {cluster.remedy}"

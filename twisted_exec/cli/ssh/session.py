@@ -18,6 +18,8 @@ from twisted_exec.cli.console.options import parse_options, script_problem
 from twisted_exec.cli.console.session import Outcome
 from twisted_exec.cli.messages import FAILED_CODE
 from twisted_exec.cli.ssh.streams import ChannelStreams
+from twisted_exec.cli.ssh.way_in import REASON, SSH_HOSTS
+from twisted_exec.cli.way_in import WayIn
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.ssh.channel import ChannelEnd, SessionChannel, SessionRequest
 from twisted_exec.wire.resize import TerminalSize
@@ -110,6 +112,8 @@ def _shown(word: str) -> str:
 class SSHConsole(MachineConsole):
     """The console of a machine, in a channel of ssh."""
 
+    way: WayIn = SSH_HOSTS
+
     def explain(self, error: BaseException) -> str:
         line = super().explain(error)
         if isinstance(error, APIError):
@@ -118,7 +122,7 @@ class SSHConsole(MachineConsole):
 
             causes = {each.get("reason") for each in error.causes}
             if REASON_REQUIRED in causes and APPROVAL_REQUIRED not in causes:
-                line += "; with ssh, the variable EXEC_REASON gives it"
+                line += f"; by ssh: {REASON}"
         return line
 
 

@@ -36,6 +36,7 @@ from twisted_exec.streaming.interfaces import (
 from twisted_exec.streaming.sessions.endings import MachineKey, PoolKey
 from twisted_exec.streaming.sessions.registry import Session, Sessions
 from twisted_exec.tls.files import Replaceable
+from twisted_exec.wire.endings import LOGIN_EXPIRED
 
 CONSOLE_SERVER = "the server of this console"
 """The poollet and the programs behind it, in reasons that users read: they need not know the programs."""
@@ -64,9 +65,7 @@ AT_ONCE_AFTER_HINT = 16
 """Concurrent reviews when permissions have changed."""
 
 
-_EXPIRED = (
-    "the certificate or token of this session expired at {}; open the console again with a new one"
-)
+_EXPIRED = f"{LOGIN_EXPIRED} at {{}}; open the console again with a new one"
 
 
 class _Reviews:
