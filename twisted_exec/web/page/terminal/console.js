@@ -23,7 +23,7 @@ import { Panel } from "./panel.js";
 import { explain, opening, untilOpenable } from "./rights.js";
 import { Screen, load } from "./screen.js";
 import { StatusLine } from "./status_line.js";
-import { MACHINE_DELETED, MACHINE_IS_OFF, NOT_STARTED, REVOKED, SHUTDOWN, anewText, announcedEnd, demands, droppedKeys, isServerStopped, largerText, readOnlyText, sentence, stopAdvice, viewerCount } from "./texts.js";
+import { MACHINE_DELETED, MACHINE_IS_OFF, NOT_STARTED, REVOKED, SESSION_IS_NEW, SHUTDOWN, anewText, announcedEnd, demands, droppedKeys, isServerStopped, largerText, readOnlyText, sentence, stopAdvice, viewerCount } from "./texts.js";
 
 const GAP_PIXELS = 7; // between messages
 const PENDING = "Pending";
@@ -41,7 +41,7 @@ export class Console {
     state: (name, detail) => this.#stateChanged(name, detail),
     opened: () => this.#opened(),
     lost: () => this.#lost(),
-    resumed: () => this.#resumed(),
+    resumed: (detail) => this.#resumed(detail),
     ended: (detail) => this.#ended(detail),
     unauthorized: () => this.context.api.dispatchEvent(new Event("unauthorized")),
     reopen: (detail) => this.#follow(detail),
@@ -410,10 +410,17 @@ export class Console {
     this.#showRole();
   }
 
-  #resumed() {
+  #resumed({ anew }) {
     this.#announce("reconnected");
+    if (anew) this.#tellAnew(droppedKeys(anew));
     this.#reached();
     this.#showRole();
+  }
+
+  /** The server had lost the session, without a word. */
+  #tellAnew(keys) {
+    if (keys) this.#messageBox.tellKeys(`${SESSION_IS_NEW} ${keys}`);
+    else this.#messageBox.tell(SESSION_IS_NEW, "");
   }
 
   /** The server answers; not earlier than the first prompt, which is what the user waits for. */
