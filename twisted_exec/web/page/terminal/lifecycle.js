@@ -192,7 +192,11 @@ export class Lifecycle {
   /** The session behind an end is open: it gets nothing of what its user typed before, if keys are to be dropped. */
   beginAnew(drops) {
     if (drops) this.#lose({ sent: 0, unsent: this.session?.discard() ?? 0 });
-    this.#isOfFormer = true;
+  }
+
+  /** What its user types now is for the session, if that is open: {@link lostKeys} are of what was before. */
+  settle() {
+    this.#isOfFormer ||= this.isOpen;
   }
 
   /** Keys were typed where nothing takes them. */
