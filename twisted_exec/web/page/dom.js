@@ -104,7 +104,7 @@ export function nameLink(href, name, attributes = {}) {
   return h("a", { href, title: whole, "aria-label": whole, ...attributes }, cutInTheMiddle(whole));
 }
 
-export const PAUSE_MILLISECONDS = 1000; // of a user who types no more
+const PAUSE_MILLISECONDS = 1000; // of a user who types no more
 const TYPED = new Set(["Enter", "Backspace", "Delete", "Tab"]); // beside keys of one character
 
 /**
