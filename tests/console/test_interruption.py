@@ -414,6 +414,20 @@ class LateInputTests(InterruptionCase):
             self.assertEqual(self.console.heard(), b"root\n")
             self.assertEqual(again.notices, [])
 
+    def test_typed_while_off(self) -> None:
+        """Keys that are typed while the machine is off count, too, behind its next start."""
+        viewer, stream = self.attach_marks()
+        self.crash()
+        viewer.data_received(b"abc")
+        viewer.answered()
+        self.assertEqual(sum("were discarded" in each for each in stream.notices), 0)
+        self.restart()
+        viewer.data_received(b"de")
+        viewer.answered()
+        self.assertEqual(stream.notices[-1], f"5 keys {TYPED_BEFORE} were discarded")
+        viewer.data_received(b"root\n")
+        self.assertEqual(self.console.heard(), b"root\n")
+
     def test_connected(self) -> None:
         """What is on the way while the machine starts was typed for the boot before."""
         viewer, stream = self.attach_marks()

@@ -162,7 +162,7 @@ class SilentServerTests(WebTestCase):
         api = self.deployment.api.transport.pid
         os.kill(api, signal.SIGSTOP)
         await ada.page.type("echo silent-$((6*7))\n")
-        await ada.until_page("sent if the server still has this session")
+        await ada.until_page("sent if this session goes on")
         await deferLater(reactor, GIVEN_UP_SECONDS)
         os.kill(api, signal.SIGCONT)
         await ada.until_page("vm-1: reconnected")

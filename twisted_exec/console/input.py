@@ -202,6 +202,8 @@ class ViewerInput:
         if self._of_outage is not None:
             self._of_outage.add(data)
             self._why = notice.why
+        elif self.is_interrupted and reason == LINE_LOST:
+            self._typed_before.add(data)  # their user reads the number behind the next start
         if reason != LINE_LOST:
             writers = self._console.floor.writers
             user = self._viewer.user
@@ -238,8 +240,8 @@ class ViewerInput:
         The keys of an outage, or from before a start of the machine, have arrived: tell the user how many were
         discarded.
         """
-        before, self._typed_before = self._typed_before, DroppedKeys()
-        if count := before.count:
+        if not self.is_interrupted and (count := self._typed_before.count):
+            self._typed_before = DroppedKeys()
             text = keys_discarded(count, TYPED_BEFORE)
             self._viewer.tell(Notice(text, NoticeKind.DISCARDED, why=_TYPED_BEFORE))
         dropped, self._of_outage = self._of_outage, None

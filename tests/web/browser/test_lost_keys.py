@@ -263,6 +263,68 @@ class LostKeysTests(WebTestCase):
         Path(path).write_text(yaml.safe_dump(config))
         return path
 
+    async def test_server_stopped_in_search(self) -> None:
+        """The field for a search keeps the focus and the keys when the server is stopped, and while another session opens."""
+        ada = await self.open_console("ada")
+        await ada.click_text(".console-head button", "Find")
+        found = f"{_FOCUSED}.closest('.finder') && {_FOCUSED}.value"
+        await ada.page.until(f"{found} === ''")
+        await self.deployment.end("runtime", kill=False)
+        await ada.page.type("abc")
+        await ada.page.press("d")
+        await self.deployment.start_runtime()
+        await ada.until_page("This is a new session")
+        await ada.until_page("You can type")
+        await ada.page.press("b")
+        self.assertEqual(await ada.page.evaluate(found), "abcdb")
+        self.assertEqual(self.deployment.received, b"aaa")
+        self.check_faults()
+
+    async def test_session_ended_in_search(self) -> None:
+        """The same when a user ends the session: the panel does not take the focus."""
+        ada = await self.open_console("ada")
+        await ada.click_text(".console-head button", "Find")
+        await ada.page.until(f"{_FOCUSED}.closest('.finder') !== null")
+        client = self.deployment.client
+        while not (kept := (await client.list(SESSIONS, "default"))["items"]):
+            await pause()
+        for each in kept:
+            await client.delete(SESSIONS, each["metadata"]["name"], "default")
+        await ada.until_page("admin has ended this session")
+        self.assertTrue(await ada.page.evaluate(f"{_FOCUSED}.closest('.finder') !== null"))
+        self.check_faults()
+
+    async def test_approved_while_typing(self) -> None:
+        """
+        Keys that are typed while an approval arrives go nowhere until their user pauses, and are counted, also those in the
+        field of the reason, which takes none while the request waits; Enter does not end the wait.
+        """
+        body = {"metadata": {"name": "fits"}, "spec": {"approval": "Required"}}
+        await self.deployment.client.create(POLICIES, body, "default")
+        more = binding("eve", "edit") | {"metadata": {"name": "more"}}
+        await self.deployment.client.create(ROLEBINDINGS, more, "default")
+        eve = await self.user("eve")
+        await eve.open(VM)
+        await eve.until_page("needs an approval to type")
+        await eve.page.focus(".panel input")
+        await eve.page.type("OPS-7\n")
+        await eve.until_page("waits for the approval of another user")
+        await self.type(eve, 3)
+        await eve.page.press("Enter")
+        self.typed += 1
+        await eve.until_page("Stop waiting")
+        await self.decide({"approved": True})
+        while not await eve.page.evaluate("/You can type/.test(document.body.innerText)"):
+            await self.type(eve, 1)
+        await self.type(eve, 5)
+        await self.check_counted(eve, unsent=9)
+        self.assertEqual(self.deployment.received, b"")
+        await eve.page.until(f"{_FOCUSED}.matches('.terminal-box textarea')")
+        await eve.page.press("b")
+        await self.until_received(1)
+        self.assertEqual(self.deployment.received, b"b")
+        self.check_faults()
+
     async def test_approval_withdrawn(self) -> None:
         """
         Keys that are typed while the approval of a session is withdrawn are no reason of another request, which others could

@@ -136,4 +136,5 @@ class LocalReloadTests(WebTestCase):
         text = "([0-9]+) keys typed meanwhile were discarded"
         if unsure:
             text = f"{unsure} keys? may not have reached the machine; ([0-9]+) keys typed after"
+        text = f"This is a new session. {text}"
         await self.page.until(f"/{text}/.exec(document.body.innerText)?.[1] === '4'")

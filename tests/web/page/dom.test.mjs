@@ -40,6 +40,24 @@ test("a link shows a long name in two parts, of which the first may be cut, and 
   assert.equal(nameLink("#/x", "vm-\u202e1").text, "vm-\\u202e1");
 });
 
+test("an element that holds still says when its user has paused there", (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const element = h("div");
+  let pauses = 0;
+  holdStill(element, { dispatchEvent: () => {} }, () => pauses++);
+  element.send("focus", { timeStamp: 0 });
+  t.mock.timers.tick(900);
+  element.send("keydown", { key: "a", timeStamp: 900 });
+  t.mock.timers.tick(900);
+  assert.equal(pauses, 0);
+  t.mock.timers.tick(100);
+  assert.equal(pauses, 1);
+  element.send("focus", { timeStamp: 3000 });
+  element.send("blur", {});
+  t.mock.timers.tick(1000);
+  assert.equal(pauses, 1); // its user has gone elsewhere
+});
+
 test("an element that holds still counts keys, and lets Tab go on only behind a pause", () => {
   const [element, missed] = [h("h2"), []];
   holdStill(element, { dispatchEvent: ({ type, bubbles }) => missed.push([type, bubbles]) });

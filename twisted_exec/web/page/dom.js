@@ -113,11 +113,21 @@ const TYPED = new Set(["Enter", "Backspace", "Delete", "Tab"]); // beside keys o
  *
  * @param {HTMLElement} element
  * @param {EventTarget | null} typist what has the focus otherwise
+ * @param {() => void} [paused] its user, who has not gone elsewhere, types no more
  */
-export function holdStill(element, typist = element) {
+export function holdStill(element, typist = element, paused) {
   let typedAt = 0;
+  let timer;
+  const wait = () => {
+    clearTimeout(timer);
+    if (paused) timer = setTimeout(paused, PAUSE_MILLISECONDS);
+  };
   element.setAttribute("tabindex", "-1");
-  element.addEventListener("focus", (event) => (typedAt = event.timeStamp));
+  element.addEventListener("focus", (event) => {
+    typedAt = event.timeStamp;
+    wait();
+  });
+  element.addEventListener("blur", () => clearTimeout(timer));
   element.addEventListener("keydown", (event) => {
     const { target, key, metaKey, timeStamp } = event;
     if (target !== element || metaKey || (key.length > 1 && !TYPED.has(key))) return;
@@ -125,6 +135,7 @@ export function holdStill(element, typist = element) {
       if (timeStamp - typedAt >= PAUSE_MILLISECONDS) return;
       event.preventDefault();
     } else typedAt = timeStamp;
+    wait();
     typist?.dispatchEvent(new Event("missed", { bubbles: true }));
   });
 }

@@ -712,7 +712,15 @@ test("gaps and uncertain input are reported", async () => {
   assert.deepEqual(page.take("uncertain"), [{ sent: 3, unsent: 0 }]);
   assert.deepEqual(page.take("gap"), [{ bytes: 7, exact: true }]);
   assert.equal(page.socket.typed(), "");
-  assert.ok(page.state[0] === "resumed");
+  assert.deepEqual(page.state, ["resumed", { seconds: 0.1, missed: 0, anew: { sent: 3, unsent: 0 } }]);
+  page.socket.lose();
+  page.clock.advance(100);
+  page.accept({ number: 3, ack: null, at: 107 });
+  assert.deepEqual(page.state[1].anew, { sent: 0, unsent: 0 });
+  page.socket.lose();
+  page.clock.advance(100);
+  page.accept({ number: 4, at: 107 });
+  assert.ok(!("anew" in page.state[1]));
 });
 
 test("Resumed on the newest connection is a late attempt of this page", async () => {

@@ -53,10 +53,10 @@ async function attach(t, saved = null, place = PLACE, text = "", follows = false
   return { context, attachment, told, values, sockets, socket: sockets.at(-1), written: () => written };
 }
 
-function accept(socket, { at = 100, end = at } = {}) {
+function accept(socket, { at = 100, end = at, ack = 0 } = {}) {
   socket.accept();
   socket.mark({ Session: "s-2", Key: KEY, Seconds: 60 });
-  socket.mark({ Ack: 0 });
+  socket.mark({ Ack: ack });
   socket.mark({ At: at, Epoch: EPOCH, End: end });
 }
 
@@ -166,6 +166,12 @@ test("a new session is marked below what another one has shown, which goes into 
   assert.equal(written(), "");
   accept(socket);
   assert.match(written(), /(\r\n){24}\x1b\[H\x1b\[2J\[twisted-exec: new session at \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC\S*\]\r\n$/);
+});
+
+test("a session that the server had lost is marked where its output begins", async (t) => {
+  const { socket, written } = await attach(t, SAVED, PLACE, "# echo once");
+  accept(socket, { at: 500, ack: null });
+  assert.match(written(), /^\r\n\x1b\[m\[twisted-exec: new session at \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC\S*\]\r\n$/);
 });
 
 test("neither the first session of a terminal nor a resumed one is marked", async (t) => {

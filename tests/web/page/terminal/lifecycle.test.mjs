@@ -215,7 +215,9 @@ test("keys are counted from the end of a session until the next one is open, who
   begun.session.discard = () => 4;
   begun.session.save = () => ({});
   begun.life.beginAnew(true);
-  assert.deepEqual([begun.life.lostKeys, begun.life.unkept.sent], [{ sent: 2, unsent: 11 }, 0]);
+  begun.life.missed(1); // its user has not paused yet
+  begun.life.settle();
+  assert.deepEqual([begun.life.lostKeys, begun.life.unkept.sent], [{ sent: 2, unsent: 12 }, 0]);
   begun.session.end({ reason: "SessionDeleted", unconfirmed: { sent: 1, unsent: 0 } });
   assert.deepEqual(begun.life.lostKeys, { sent: 1, unsent: 0 });
   begun.life.forgetLost(); // its user has read it

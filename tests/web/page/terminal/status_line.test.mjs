@@ -30,13 +30,13 @@ test("an outage is said over the terminal, with what becomes of keys, and nowher
   assert.deepEqual(shown(), ["Connected", "You can type", "Recordedfor ada (input: none)", "1 viewer", "Details"]);
   made.state("reconnecting", { since: Date.now() });
   // The styles hide the keys as long as they are also over the terminal.
-  assert.deepEqual(shown(), ["3 keys will be sent if the server still has this session", "Details"]);
-  assert.equal(outage(), "Connection lost for 0s. 3 keys will be sent if the server still has this session. Try now");
+  assert.deepEqual(shown(), ["3 keys will be sent if this session goes on", "Details"]);
+  assert.equal(outage(), "Connection lost for 0s. 3 keys will be sent if this session goes on. Try now");
   const away = { code: 503, message: 'cannot connect to pool "pool-a" at 127.0.0.1:30250: connection refused' };
   made.state("reconnecting", { since: Date.now(), ...away });
   assert.equal(
     outage(),
-    'Connection lost for 0s. Cannot connect to pool "pool-a" at 127.0.0.1:30250: connection refused. 3 keys will be sent if the server still has this session. Try now',
+    'Connection lost for 0s. Cannot connect to pool "pool-a" at 127.0.0.1:30250: connection refused. 3 keys will be sent if this session goes on. Try now',
   );
   made.state("connecting", { since: Date.now(), reason: "ShuttingDown", drops: true, advice: "A new session opens as soon as it is back." });
   assert.deepEqual(shown(), ["3 keys will not be sent", "Details"]);

@@ -34,6 +34,7 @@ test("each state has a text", () => {
   assert.equal(stateText("resumed", { seconds: 3.2, missed: 5120 }, 0).text, "Reconnected after 3s");
   assert.equal(stateText("resumed", { seconds: 0.4, missed: 0 }, 0).text, "Reconnected");
   assert.equal(stateText("resumed", { seconds: 34, missed: 0 }, 0).text, "Reconnected after 34s");
+  assert.equal(stateText("resumed", { seconds: 34, missed: 0, anew: { sent: 0, unsent: 0 } }, 0).text, "New session after 34s");
   assert.equal(stateText("open", { resumable: true }, 0).text, "Connected");
   assert.equal(stateText("ended", { reason: "PoweredOff" }, 0).text, "No session");
   assert.equal(stateText("ended", { reason: "Forbidden", code: 403 }, 0).text, "No session");
@@ -64,9 +65,9 @@ test("the user of a silent server reads for how long, and how many keys wait for
   const reloaded = { name: "connecting", detail: { saved: { lostAt: 1, seconds: 60 } }, silentSince: null };
   for (const each of [lost, reloaded]) {
     assert.deepEqual([0, 1, 2].map((count) => waitingText(each, count, 60_001)), [
-      "What you type will be sent if the connection is back within 60s",
-      "1 key will be sent if the connection is back within 60s",
-      "2 keys will be sent if the connection is back within 60s",
+      "What you type will be sent if this session goes on within 60s",
+      "1 key will be sent if this session goes on within 60s",
+      "2 keys will be sent if this session goes on within 60s",
     ]);
     assert.deepEqual([0, 1, 2].map((count) => waitingText(each, count, 60_002)), [
       "What you type will not be sent: the server keeps a session for 60s",
@@ -74,14 +75,14 @@ test("the user of a silent server reads for how long, and how many keys wait for
       "2 keys will not be sent: the server keeps a session for 60s",
     ]);
     const refused = { ...each, detail: { ...each.detail, code: 401 } };
-    assert.equal(waitingText(refused, 2, 2), "2 keys will be sent after your login if the connection is back within 60s");
+    assert.equal(waitingText(refused, 2, 2), "2 keys will be sent after your login if this session goes on within 60s");
   }
   // A machine may have got keys that the server had no time to confirm.
   for (const each of [{ ...lost, detail: { ...lost.detail, sent: 1 } }, { ...reloaded, detail: { saved: { ...reloaded.detail.saved, sent: 1 } } }]) {
     assert.deepEqual([0, 1, 2].map((count) => waitingText(each, count, 60_001)), [
-      "What you type will be sent if the connection is back within 60s",
-      "1 key, unless it has arrived, will be sent if the connection is back within 60s",
-      "2 keys, unless they have arrived, will be sent if the connection is back within 60s",
+      "What you type will be sent if this session goes on within 60s",
+      "1 key, unless it has arrived, will be sent if this session goes on within 60s",
+      "2 keys, unless they have arrived, will be sent if this session goes on within 60s",
     ]);
     assert.equal(waitingText(each, 2, 60_002), "2 keys, unless they have arrived, will not be sent: the server keeps a session for 60s");
   }

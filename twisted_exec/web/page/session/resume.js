@@ -54,6 +54,8 @@ export class SessionProgress {
   session = "";
   /** For how long the server keeps the session after the loss of a connection; 0: unknown. */
   keptSeconds = 0;
+  /** Whether the server of this connection knows nothing of the session before, as after a crash of the runtime. */
+  isAnew = false;
   #keptBefore = 0; // the same, as the server of the connection before has said
   hops = "";
   #keys = []; // of the newest connection, and of the one before
@@ -240,8 +242,9 @@ export class SessionProgress {
     }
     const isLate = this.#keptBefore > 0 && lostSeconds > this.#keptBefore;
     let uncertain = null;
-    // The server knows nothing of the input before this connection, as after a crash of the runtime.
-    const isNew = count === null || (this.position === null && !this.#isRestored);
+    this.isAnew = count === null;
+    // The server knows nothing of the input before this connection.
+    const isNew = this.isAnew || (this.position === null && !this.#isRestored);
     if (!isNew) {
       if (this.#isRestored) this.input.settleRestored(count);
       else this.input.settle(count);

@@ -21,7 +21,8 @@
  *                                           long the server keeps the session, and no key is sent after a longer
  *                                           outage, 0: unknown; sent: keys that the machine may have got;
  *                                           unauthorized: the token is refused, and the next attempt is that of reconnectNow()
- *     resumed       {seconds, missed}       open again; missed: bytes of output meanwhile
+ *     resumed       {seconds, missed, anew} open again; missed: bytes of output meanwhile; anew: {sent, unsent}, the input that
+ *                                           was dropped, if the server had lost the session, as by a crash of the runtime
  *     ended         {reason, message, code, exitCode, kind, name, causes}: see readStatus in channel.js
  *                   and unconfirmed: {sent, unsent}, input that may not have arrived, in keys
  *
@@ -63,6 +64,7 @@ export class ConsoleSession {
   #size = null;
   /** @type {number | null} */
   #lostAt = null; // of the present outage; a session without one has nothing to return to
+  #anew = null; // as of the state resumed
   #liveness;
   #keepTimer = null;
   #stopListening;
@@ -357,7 +359,10 @@ export class ConsoleSession {
     if (effects.key) {
       this.#keepNow(); // before the server hears this page, and forgets the key before
     }
-    if (effects.ready) this.#ready();
+    if (effects.ready) {
+      this.#anew = this.#progress.isAnew ? (effects.uncertain ?? { sent: 0, unsent: 0 }) : null;
+      this.#ready();
+    }
     if (effects.placed) this.#placed(effects.placed);
     for (const name of ["uncertain", "gap", "notice", "viewers", "echo"]) {
       if (name in effects) this.#on[name]?.(effects[name]);
@@ -390,7 +395,7 @@ export class ConsoleSession {
     if (this.#state === "resuming") {
       const seconds = this.#lostSeconds;
       this.#lostAt = null;
-      this.#enter("resumed", { seconds, missed: Math.max(0, (placed.end ?? 0) - placed.offset) });
+      this.#enter("resumed", { seconds, missed: Math.max(0, (placed.end ?? 0) - placed.offset), ...(this.#anew && { anew: this.#anew }) });
     }
     this.#keepNow();
     this.#on.placed?.(placed);

@@ -153,6 +153,7 @@ export class Attachment {
       this.#hadSession = true;
       this.#separate();
     }
+    if (state === "resumed" && detail.anew) this.#mark(newSession());
     if (state === "ended" || (state === "open" && detail.resumable === false)) this.#first.cancel();
     // A user sees the output so far, dimmed, and that the connection is lost: the rest may not come for a long time.
     if ((state === "ended" || state === "reconnecting") && this.#hasOutput) this.#on.shown?.();
@@ -164,7 +165,7 @@ export class Attachment {
   /** Put what another session has shown into the scrollback: the output of this one repeats some of it. */
   #separate() {
     const { columns, rows, text } = this.#screen;
-    const output = `[twisted-exec: new session at ${zonedTime(Date.now())}]\r\n`;
+    const output = `[${newSession()}]\r\n`;
     if (text.trim()) this.#screen.show((filled) => stateOutput({ output, columns }, filled), [columns, rows]);
   }
 
@@ -176,12 +177,14 @@ export class Attachment {
 
   #gap({ bytes, exact }) {
     const what = bytes === null ? "an unknown amount of output" : `${exact === false ? "about " : ""}${amount(bytes)} of output`;
-    // A mark in the output, and then the present screen: the former one is out of date.
-    const mark = `\r\n\x1b[m[twisted-exec: ${what} skipped]\r\n`;
-    this.#first.behind(() => this.#screen.write(new TextEncoder().encode(mark)));
-    if (this.#isPast) return; // the present screen is on its way
-    this.#on.skipped(what);
-    this.#first.ask();
+    this.#mark(`twisted-exec: ${what} skipped`);
+    if (!this.#isPast) this.#on.skipped(what);
+  }
+
+  /** Show a mark in the output, and then the present screen: the former one is out of date. */
+  #mark(text) {
+    this.#first.behind(() => this.#screen.write(new TextEncoder().encode(`\r\n\x1b[m[${text}]\r\n`)));
+    if (!this.#isPast) this.#first.ask(); // else it is on its way
   }
 
   async #readState() {
@@ -198,6 +201,10 @@ export class Attachment {
       return read();
     }
   }
+}
+
+function newSession() {
+  return `twisted-exec: new session at ${zonedTime(Date.now())}`;
 }
 
 /** The session of a console that the store keeps for a reload; null if there is none. */

@@ -1,7 +1,7 @@
 /** One console in the page: its session, its terminal and the bars around it. */
 
 import { confirmed } from "../dialogs.js";
-import { button, fill, h, printable } from "../dom.js";
+import { button, fill, h, holdStill, printable } from "../dom.js";
 import { machineTitle, partLinks } from "../frame.js";
 import { may } from "../objects.js";
 import { STOPPED } from "../session/session.js";
@@ -23,7 +23,7 @@ import { Panel } from "./panel.js";
 import { explain, opening, untilOpenable } from "./rights.js";
 import { Screen, load } from "./screen.js";
 import { StatusLine } from "./status_line.js";
-import { MACHINE_DELETED, MACHINE_IS_OFF, NOT_STARTED, REVOKED, SHUTDOWN, anewText, announcedEnd, demands, droppedKeys, isServerStopped, largerText, readOnlyText, sentence, stopAdvice, viewerCount } from "./texts.js";
+import { MACHINE_DELETED, MACHINE_IS_OFF, NOT_STARTED, REVOKED, SESSION_IS_NEW, SHUTDOWN, anewText, announcedEnd, demands, droppedKeys, isServerStopped, largerText, readOnlyText, sentence, stopAdvice, viewerCount } from "./texts.js";
 
 const GAP_PIXELS = 7; // between messages
 const PENDING = "Pending";
@@ -41,7 +41,7 @@ export class Console {
     state: (name, detail) => this.#stateChanged(name, detail),
     opened: () => this.#opened(),
     lost: () => this.#lost(),
-    resumed: () => this.#resumed(),
+    resumed: (detail) => this.#resumed(detail),
     ended: (detail) => this.#ended(detail),
     unauthorized: () => this.context.api.dispatchEvent(new Event("unauthorized")),
     reopen: (detail) => this.#follow(detail),
@@ -156,6 +156,22 @@ export class Console {
     return this.#on.isActive();
   }
 
+  /** Whether what happens by itself may take the focus: not out of a field, or from a button, that the user has chosen. */
+  get mayTakeFocus() {
+    const { activeElement: chosen } = document;
+    const isElsewhere = chosen !== null && chosen !== document.body && !this.#terminal.contains(chosen) && !this.#panel.element.contains(chosen);
+    return this.isActive && !(isElsewhere && chosen.checkVisibility());
+  }
+
+  /** Have the focus until a pause of its user, who may be typing: then the terminal has it. */
+  holdStill() {
+    this.#terminal.focus();
+  }
+
+  get #holdsStill() {
+    return document.activeElement === this.#terminal;
+  }
+
   focus() {
     if (this.#panel.takesFocus) this.#panel.focus();
     else this.#screen?.focus();
@@ -266,8 +282,10 @@ export class Console {
       this.#on.active();
       if (/** @type {Element} */ (event.target).closest("button, a")) event.preventDefault();
     });
+    holdStill(this.#terminal, this.#terminal, () => this.focus());
+    this.#terminal.addEventListener("blur", () => this.#life.settle());
     // Before xterm.js: it would send the text at once.
-    this.#terminal.addEventListener("paste", (event) => this.clipboard.pasted(event), { capture: true });
+    this.#terminal.addEventListener("paste", (event) => this.#holdsStill || this.clipboard.pasted(event), { capture: true });
     this.#terminal.addEventListener("drop", (event) => event.preventDefault());
     this.#found = buildFinder(this.#finder, this);
   }
@@ -303,7 +321,7 @@ export class Console {
         },
       });
       this.#screen.open(this.#terminal);
-      if (this.isActive) this.#screen.focus();
+      if (this.isActive && (this.mayTakeFocus || !this.element.contains(document.activeElement))) this.#screen.focus();
       await this.#life.open();
     } catch (problem) {
       this.#panel.showMissing(problem);
@@ -375,13 +393,14 @@ export class Console {
   #shown() {
     if (!this.isEmpty) return;
     this.isEmpty = false;
-    this.#panel.hide();
+    this.#panel.hide(true);
     this.#messageBox.release();
   }
 
   #opened() {
     this.#panel.release();
     this.#life.beginAnew(this.#dropsKeys);
+    if (!this.#holdsStill) this.#life.settle();
     // A user of the keyboard cannot leave a terminal that gets all keys, and is told once how.
     this.#announce(`connected${hasToldKeys ? "" : ". Control and ] leave the terminal and show all commands"}`);
     hasToldKeys = true;
@@ -410,10 +429,17 @@ export class Console {
     this.#showRole();
   }
 
-  #resumed() {
+  #resumed({ anew }) {
     this.#announce("reconnected");
+    if (anew) this.#tellAnew(droppedKeys(anew));
     this.#reached();
     this.#showRole();
+  }
+
+  /** The server had lost the session, without a word. */
+  #tellAnew(keys) {
+    if (keys) this.#messageBox.tellKeys(`${SESSION_IS_NEW} ${keys}`);
+    else this.#messageBox.tell(SESSION_IS_NEW, "");
   }
 
   /** The server answers; not earlier than the first prompt, which is what the user waits for. */
@@ -426,7 +452,7 @@ export class Console {
   #follow(ending) {
     this.#attendance.follow(ending);
     this.#messageBox.tellKeys(""); // the new session says it with what it is
-    this.reopen();
+    this.reopen({}, true);
     const text = anewText(ending);
     // Over a terminal that has shown something the outage says the same.
     if (isServerStopped(ending) && !this.#panel.isConnecting) {
@@ -758,16 +784,22 @@ export class Console {
     return untilOpenable(this.context.api, () => this.openingWith(this.place.reason), () => !document.hidden && isWanted(), signal);
   }
 
-  /** Open the session again, with another reason or mode. */
-  reopen(changes = {}) {
+  /**
+   * Open the session again, with another reason or mode.
+   *
+   * @param {object} changes of the place
+   * @param {boolean} [isSudden] it opens by itself: its user may be typing
+   */
+  reopen(changes = {}, isSudden = false) {
     Object.assign(this.place, changes);
     this.#on.keep();
     forget(this.context, this.place);
     this.#openedAgain = !this.isEmpty || isServerStopped(this.#former ?? {}) ? Date.now() : undefined;
-    if (this.#panel.takesFocus) this.#panel.hide(); // the answer of the server may take long
+    if (this.#panel.takesFocus) this.#panel.hide(isSudden); // the answer of the server may take long
     this.#life.open().catch((problem) => this.#messageBox.tell(problem.message, "error"));
     this.#stateChanged("connecting", {});
-    if (this.isActive) this.#screen?.focus();
+    if (!isSudden && this.isActive) this.#screen?.focus();
+    if (isSudden && this.mayTakeFocus && !this.#terminal.contains(document.activeElement)) this.holdStill();
   }
 
   /** Show what the approver has said, before other messages about the session that begins. */

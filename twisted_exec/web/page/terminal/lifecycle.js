@@ -128,7 +128,7 @@ export class Lifecycle {
    *     ask(): resolves with what the user may do; or with `{ending}`, why there can be no session now.
    *     attach(rights, changed): returns an Attachment that is not started yet, whose state() is `changed`.
    *     state(name, detail): news of the session, before the following ones.
-   *     opened(), lost(), resumed(), ended(detail): the session is so now.
+   *     opened(), lost(), resumed(detail), ended(detail): the session is so now.
    *     unauthorized(): the user must log in for the session to go on.
    *     reopen(detail): the session has ended so, of the page before a reload, of a lost connection, of a server that
    *     stops, or of a former token: a new one is to take its place.
@@ -192,7 +192,11 @@ export class Lifecycle {
   /** The session behind an end is open: it gets nothing of what its user typed before, if keys are to be dropped. */
   beginAnew(drops) {
     if (drops) this.#lose({ sent: 0, unsent: this.session?.discard() ?? 0 });
-    this.#isOfFormer = true;
+  }
+
+  /** What its user types now is for the session, if that is open: {@link lostKeys} are of what was before. */
+  settle() {
+    this.#isOfFormer ||= this.isOpen;
   }
 
   /** Keys were typed where nothing takes them. */
@@ -295,7 +299,7 @@ export class Lifecycle {
         break;
       case "resumed":
         this.#enter(new Attached(attachment, this.#on));
-        this.#on.resumed();
+        this.#on.resumed(detail);
         break;
       case "ended":
         this.#ended(attachment, detail);

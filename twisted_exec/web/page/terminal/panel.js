@@ -57,14 +57,18 @@ export class Panel {
     if (!this.element.contains(document.activeElement)) this.element.focus();
   }
 
-  hide() {
+  /**
+   * @param {boolean} [isSudden] it goes by itself: its user may be typing
+   */
+  hide(isSudden = false) {
     this.#waiting?.abort();
     this.#looking.abort();
     this.#followMachine = null;
     this.#leaveAttempt();
     const hadFocus = this.element.contains(document.activeElement);
     this.element.hidden = true;
-    if (hadFocus) this.#owner.focus();
+    if (hadFocus && isSudden) this.#owner.holdStill();
+    else if (hadFocus) this.#owner.focus();
   }
 
   /** The session is open, or there will be none: other windows may use the approval, if it is not for one session. */
@@ -197,7 +201,7 @@ export class Panel {
         h("div", { class: "actions" }, observe, again, this.#logLink(), this.#screenLink()),
       );
     }
-    if (this.#owner.isActive) this.focus();
+    if (this.#owner.mayTakeFocus) this.focus();
   }
 
   /**
@@ -303,7 +307,7 @@ export class Panel {
       const { acts, place } = this.#owner;
       // Who has powered it on types, also one from whom another user had taken the console that has ended.
       const types = acts.switched === "On" && place.observes !== "chosen";
-      this.#owner.reopen(types ? { observes: false } : {});
+      this.#owner.reopen(types ? { observes: false } : {}, true);
     };
     const follow = (machine, hasStarted, isGone, isOutage) => {
       if (isGone) return this.#showGone();
@@ -447,7 +451,6 @@ export class Panel {
     let demand = refused.others;
     let hasAskedToType = false; // also an observer, who opens it as the writer then, unless there is one
     let mayTakeBack = false;
-    let hasAsked = false; // here: the user types nowhere else
     if (required.approval) {
       may(context.api, "delete", "consolerequests", "", place.namespace).then((isAllowed) => {
         mayTakeBack = isAllowed;
@@ -474,7 +477,8 @@ export class Panel {
     const heading = h("span", {}, title);
     const status = h("p", { role: "status" });
     const command = () => `twisted-exec request approve -n ${place.namespace} ${request?.metadata.name}`;
-    const open = () => this.#owner.reopen({ ...(isObserving && changes), ...(hasAskedToType && { observes: false }), reason: input.value.trim() });
+    const open = (isSudden) =>
+      this.#owner.reopen({ ...(isObserving && changes), ...(hasAskedToType && { observes: false }), reason: input.value.trim() }, isSudden);
     const say = (message) => {
       status.textContent = printable(message);
       context.announce(message);
@@ -503,7 +507,6 @@ export class Panel {
       stop.hidden = false;
       copy.hidden = Boolean(approval);
       back.hidden = copy.hidden || !mayTakeBack;
-      if (hasAsked && document.activeElement === this.element) stop.focus();
       this.#owner.waitsForApproval(Date.parse(creationTimestamp));
     };
     const needed = (signal) => isNeeded(context, openingWith(input.value.trim()), signal);
@@ -512,7 +515,8 @@ export class Panel {
       const { signal } = (this.#waiting = new AbortController());
       this.release();
       const claim = (this.#claim = new Claim());
-      if (document.activeElement === ask) this.element.focus(); // a disabled button has none
+      // The field takes no more keys, and a disabled button has no focus.
+      if (document.activeElement === ask || document.activeElement === input) this.element.focus();
       draw(true);
       try {
         const found = await find(signal);
@@ -524,7 +528,7 @@ export class Panel {
         signal.throwIfAborted();
         if (found && message === NOT_NEEDED && mayTakeBack) takeBack(context, found.metadata).catch(() => {}); // nobody need decide it
         this.#owner.tellApproval(message);
-        open();
+        open(true);
       } catch (problem) {
         claim.release();
         if (signal.aborted) return;
@@ -541,10 +545,9 @@ export class Panel {
     };
     const submit = (event) => {
       event.preventDefault();
-      if (!required.approval) return open();
+      if (!required.approval) return open(false);
       if (ask.disabled) return;
       const reason = input.value.trim();
-      hasAsked = true;
       const fits = request && (request.spec.reason ?? "") === reason && request.spec.right === rightOf(wanted);
       wait(async (signal) => {
         if (!(await needed(signal))) return null; // since the console was refused, its policy has changed
@@ -552,7 +555,7 @@ export class Panel {
       });
     };
     const ask = button(required.approval ? `Ask to ${actOf(wanted)}` : "Open with this reason", null, { type: "submit", class: "primary" });
-    const again = isObserving ? button("Go on observing", () => this.hide()) : button("Try again", open);
+    const again = isObserving ? button("Go on observing", () => this.hide()) : button("Try again", () => open(false));
     const stop = button("Stop waiting", () => {
       this.#waiting?.abort();
       draw(false);
@@ -601,7 +604,7 @@ export class Panel {
       this.show(MACHINE_IS_OFF, {}, false);
       context.announce(`${place.name}: the machine is off.`);
     };
-    if (!isObserving) this.#look(open, () => !ask.disabled);
+    if (!isObserving) this.#look(() => open(false), () => !ask.disabled);
     // Of the page before a reload, of another tab, or of the command line.
     if (former) wait((signal) => waitingRequest(context, wanted, former, signal));
   }

@@ -62,7 +62,8 @@ export function stateText(name, detail, now) {
   }
   if (name === "connecting") return { kind: "waiting", text: "Connecting" };
   if (name === "resumed") {
-    return { kind: "good", text: detail.seconds < 1 ? "Reconnected" : `Reconnected after ${duration(detail.seconds * 1000)}` };
+    const what = detail.anew ? "New session" : "Reconnected";
+    return { kind: "good", text: detail.seconds < 1 ? what : `${what} after ${duration(detail.seconds * 1000)}` };
   }
   if (name === "open") {
     return { kind: "good", text: detail.resumable === false ? "Connected (cannot be resumed)" : "Connected" };
@@ -111,6 +112,9 @@ export function droppedKeys({ sent, unsent }) {
   return unsent ? `${text}; ${keys(unsent)} typed after that ${unsent === 1 ? "was" : "were"} discarded.` : `${text}.`;
 }
 
+/** What the user reads, with the keys that were dropped, of a session whose server had lost it. */
+export const SESSION_IS_NEW = "The server of this console was started again. This is a new session.";
+
 /**
  * Return what the user reads of keys that the server has discarded, if a notice counts them: those that were to be sent behind an
  * outage, or that were typed before the machine started again. Else it is empty.
@@ -149,8 +153,8 @@ export function waitingText({ name, detail, silentSince }, waiting, now) {
 /** The server may have noticed the loss later than the page and still have the session: it gets none of the keys after that time. */
 function keptText(typed, { lostAt, seconds }, detail, now) {
   if (seconds && lostAt && now - lostAt > seconds * 1000) return `${typed} will not be sent: the server keeps a session for ${duration(seconds * 1000)}`;
-  const condition = seconds ? `the connection is back within ${duration(seconds * 1000)}` : "the server still has this session";
-  return `${typed} will be sent${waitsForLogin(detail) ? " after your login" : ""} if ${condition}`;
+  const within = seconds ? ` within ${duration(seconds * 1000)}` : "";
+  return `${typed} will be sent${waitsForLogin(detail) ? " after your login" : ""} if this session goes on${within}`;
 }
 
 /** Return who types, and for how long by now; `viewers` are those of the moment `at`. */
