@@ -273,13 +273,22 @@ class SharedLine:
         if hand_on is not None:
             self._closing = True
             unsent = hand_on()
-        await self._stop()
+        await self._close()
+        if (released := self._release()) is not None:
+            # The far end may hang: another process is waiting for this one.
+            await released.addTimeout(self._timing.close_seconds, self._clock, _leave_it)
         return unsent
 
     def stop(self) -> Deferred[None]:
         return Deferred.fromCoroutine(self._stop())
 
     async def _stop(self) -> None:
+        await self._close()
+        released = self._release()
+        if released is not None:
+            await released
+
+    async def _close(self) -> None:
         self._stop_settling()
         self.loseConnection()
         async with self._attempt:
@@ -293,9 +302,6 @@ class SharedLine:
             await ended
             if patience.active():
                 patience.cancel()
-        released = self._release()
-        if released is not None:
-            await released
 
     # IRecoveringTransport, across connections.
 
@@ -480,6 +486,10 @@ class SharedLine:
             text = message_of(error)
         words = "".join(char for char in text if char.isprintable()).rstrip(".")
         return shortened(words, _MAX_REASON)
+
+
+def _leave_it(result: object, seconds: float) -> None:
+    """End a wait that was too long."""
 
 
 def _reason_of(failure: Failure, reason: str) -> str:
