@@ -8,7 +8,13 @@ from typing import Any
 
 from twisted.internet.defer import Deferred, TimeoutError
 
-from twisted_exec.api.conditions import CONSOLE_LINE, CONSOLE_STORED, SERVER_OFF, condition_of
+from twisted_exec.api.conditions import (
+    CONSOLE_LINE,
+    CONSOLE_STORED,
+    SERVER_OFF,
+    condition_of,
+    is_powered_off,
+)
 from twisted_exec.api.dialects import Dialect, missing_class, pool_labels
 from twisted_exec.api.display import listed
 from twisted_exec.api.kinds import EVENTS, SELFSUBJECTACCESSREVIEWS, Object
@@ -229,8 +235,7 @@ class _MachineCheck:
         state = str((machine.get("status") or {}).get("state") or "Unknown")
         ready = condition_of(machine, "Ready")
         is_unready = ready.get("status") in ("False", "Unknown")
-        is_still_on = state == "Running" and is_unready
-        if (machine.get("spec") or {}).get("power") == "Off" and not is_still_on:
+        if is_powered_off(machine):
             remedy = power_on(dialect, name, self._namespace)
             report.error("machine", f"{self._named} is powered off", remedy)
             return False
