@@ -567,7 +567,9 @@ class HangingLineTests(SynchronousTestCase):
         self.supervisor.power_on()
         assert self.supervisor.console is not None
         user = MemoryStream(self.supervisor.console.viewer())
-        self.assertEqual(self.successResultOf(Deferred.fromCoroutine(self.supervisor.suspend())), b"")
+        self.assertEqual(
+            self.successResultOf(Deferred.fromCoroutine(self.supervisor.suspend())), b""
+        )
         (run,) = self.driver.runs
         assert isinstance(run, LineRun)
         self.assertEqual((run.leaves, self.supervisor.is_starting), (1, False))

@@ -446,8 +446,12 @@ class SharedConsole(Living[ConsoleLife]):
         factory.noisy = False
         # A console of an application may raise instead of returning a failure.
         self._opening = maybeDeferred(self._console.connect, factory)
-        arguments = (number, opened)
-        self._opening.addCallbacks(self._connected, self._not_connected, arguments, None, arguments)
+        self._opening.addCallbacks(
+            self._connected,
+            self._not_connected,
+            callbackArgs=(number, opened),
+            errbackArgs=(number, opened),
+        )
 
     def _connected(self, line: Line, number: int, opened: Deferred[None]) -> None:
         if number != self._line_number:  # too late

@@ -48,6 +48,8 @@ from twisted_exec.streaming.interfaces import LINE_LOST, IBreakable, TerminalSiz
 _LONG_RUN_SECONDS = 10.0
 _MAX_REASON = 300
 _PROBE_SECONDS = 5.0
+_LEAVE_SECONDS = 4.0
+"""Longest wait of a hand-over for a line that closes: its far end may hang."""
 _MOST_GAPS = 10
 """Limit for the gaps of short connections in a row; each gap is a file of the journal."""
 _MOST_REASONS = 10
@@ -273,18 +275,18 @@ class SharedLine:
         if hand_on is not None:
             self._closing = True
             unsent = hand_on()
-        await self._close()
-        if (released := self._release()) is not None:
-            # The far end may hang: another process is waiting for this one.
-            await released.addTimeout(self._timing.close_seconds, self._clock, _leave_it)
+        leaving = Deferred.fromCoroutine(self._stop()).addTimeout(_LEAVE_SECONDS, self._clock)
+        await leaving.addErrback(lambda failure: failure.trap(TimeoutError) and None)
         return unsent
 
     def stop(self) -> Deferred[None]:
         return Deferred.fromCoroutine(self._stop())
 
     async def _stop(self) -> None:
-        await self._close()
-        released = self._release()
+        try:
+            await self._close()
+        finally:
+            released = self._release()
         if released is not None:
             await released
 
@@ -486,10 +488,6 @@ class SharedLine:
             text = message_of(error)
         words = "".join(char for char in text if char.isprintable()).rstrip(".")
         return shortened(words, _MAX_REASON)
-
-
-def _leave_it(result: object, seconds: float) -> None:
-    """End a wait that was too long."""
 
 
 def _reason_of(failure: Failure, reason: str) -> str:
