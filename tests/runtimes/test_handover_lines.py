@@ -21,7 +21,7 @@ from tests.tiers import PROGRAMS
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.runtimes import supervisor
 from twisted_exec.runtimes.handover import MachinesHandOver
-from twisted_exec.runtimes.lines import device_lock, shared_line
+from twisted_exec.runtimes.lines import device_lock
 
 
 class HangingPeer(Protocol):
@@ -55,7 +55,6 @@ class HangingPeerTests(RuntimeCase):
         super().setUp()
         self.patch(device_lock, "LOCK_DIRECTORY", self.directory)
         self.patch(supervisor, "_SETTLE_SECONDS", 0.0)
-        self.patch(shared_line, "_LEAVE_SECONDS", 0.0)
         self.heard = 0
         self.peers: list[HangingPeer] = []
         self.is_over = False
