@@ -8,6 +8,7 @@ from twisted_exec.api.conditions import (
     CONSOLE_IN_USE,
     MAX_MESSAGE,
     console_in_use,
+    is_powered_off,
     unplaced,
     with_conditions,
     writers_of,
@@ -54,6 +55,30 @@ class UnplacedTests(SynchronousTestCase):
         waiting = {**machine, "status": {"conditions": conditions}}
         told += ": OutOfCapacity: no room"
         self.assertEqual(unplaced(waiting, "machine", "machine pool"), told)
+
+
+class PoweredOffTests(SynchronousTestCase):
+    """Tests for :func:`is_powered_off`."""
+
+    def is_off(self, power: str, state: str, ready: str) -> bool:
+        conditions = with_conditions([], {"Ready": (ready, "R", "why")}, "t")
+        status = {"state": state, "conditions": conditions}
+        return is_powered_off({"spec": {"power": power}, "status": status})
+
+    def test_cases(self) -> None:
+        """A machine that is to be off is off, unless it runs still and its condition says why."""
+        for power, state, ready, is_off in (
+            ("On", "Running", "True", False),
+            ("On", "Shutdown", "False", False),
+            ("Off", "Shutdown", "False", True),
+            ("Off", "Running", "True", True),  # its status is older than its spec
+            ("Off", "Running", "False", False),
+            ("Off", "Running", "Unknown", False),
+        ):
+            with self.subTest(power=power, state=state, ready=ready):
+                self.assertEqual(self.is_off(power, state, ready), is_off)
+        self.assertTrue(is_powered_off({"spec": {"power": "Off"}}))
+        self.assertFalse(is_powered_off({}))
 
 
 class ConsoleInUseTests(SynchronousTestCase):

@@ -317,6 +317,16 @@ class ChainTests(StoresCase):
         self.assertEqual(await second.storage.get(MACHINES, "default", "a"), stored)
         self.assertFalse(first.lost.called)
 
+    async def test_failed_successor_without_a_predecessor(self) -> None:
+        """A process whose predecessor has ended goes on when its own successor fails."""
+        first = self.process()
+        second = await self.replaced(first)
+        await first.stop()
+        await until(lambda: not second.site.descriptors())
+        await second.freeze()
+        await second.thaw()
+        await second.storage.create(MACHINES, machine("a"))
+
     async def test_lost(self) -> None:
         """A process learns that its successor has ended without a successor; its writes fail."""
         first = self.process()

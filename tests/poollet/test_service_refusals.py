@@ -14,6 +14,7 @@ from twisted.internet.task import Clock
 from tests.chain import until
 from tests.poollet.chain import API_SERVER, EXEC, FORWARDING, JANE, USERS, PoolletCase, status
 from tests.poollet.doubles import MACHINES, machine
+from twisted_exec.api.conditions import is_powered_off
 from twisted_exec.api.status import (
     GatewayTimeout,
     NotFound,
@@ -22,6 +23,7 @@ from twisted_exec.api.status import (
 )
 from twisted_exec.apiserver.settings import Settings as APIServerSettings
 from twisted_exec.auth.delegated import DelegatedAuthorizer
+from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.poollet.machine_locator import RUNTIME_SECONDS
 from twisted_exec.poollet.machines import loop
 from twisted_exec.streaming.http.upgrade_client import UpgradeRefused
@@ -168,6 +170,23 @@ class RefusalTests(PoolletCase):
         await self.start()
         await self.client.patch(MACHINES, "vm", {"spec": {"power": "Off"}}, "lab")
         self.assertIn('machine "vm" is powered off', await self.refused(409))
+
+    def _is_still_on(self) -> bool:
+        (found,) = self.poollet.machines
+        return found["spec"].get("power") == "Off" and not is_powered_off(found)
+
+    async def test_still_on(self) -> None:
+        """One that is to be off, and is still on, has a console: the runtime is asked."""
+        await self.start()
+        (found,) = self.runtime.machines.values()
+        why = pb.MachineCondition(
+            type="Ready", status="False", reason="PowerFailed", message="it stays on"
+        )
+        self.patch(self.runtime, "_power", lambda _: found.status.machine_conditions.append(why))
+        await self.client.patch(MACHINES, "vm", {"spec": {"power": "Off"}}, "lab")
+        await until(self._is_still_on)
+        self.runtime.refusals["exec"] = TooManyRequests("full")
+        self.assertIn("full", await self.refused(429))
 
     async def test_not_running_yet(self) -> None:
         """A machine that the runtime does not have yet: 503, try again soon."""

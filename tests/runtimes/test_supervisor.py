@@ -474,8 +474,10 @@ class LineRun(MemoryRun):
     """A run of a line that exists without the runtime."""
 
     is_continued = False
+    leaves = 0
 
     def leave(self) -> Deferred[bytes]:
+        self.leaves += 1
         return succeed(b"")
 
 
@@ -525,6 +527,62 @@ class LineTests(SynchronousTestCase):
     def test_new(self) -> None:
         """Nothing is missing from the journal of a new machine."""
         self.assertEqual(self.output(b""), [])
+
+
+class HangingLineTests(SynchronousTestCase):
+    """A line whose peer hangs while it is opened, during a hand-over."""
+
+    def setUp(self) -> None:
+        self.clock, self.driver = Clock(), OneLineDriver()
+        self.driver.later = True
+        self.states: list[int] = []
+        self.events: list[tuple[str, str, str]] = []
+        self.supervisor = self.supervised(self.driver)
+
+    def supervised(self, driver: MemoryDriver) -> Supervisor:
+        facts = MachineFacts(
+            "m", "m", "", "", ("", ""), lambda _: None, lambda *event: self.events.append(event)
+        )
+        changed = lambda state, *_: self.states.append(state)  # noqa: E731
+        return Supervisor(driver, facts, self.clock, changed)
+
+    def test_settles(self) -> None:
+        """A line that hangs is waited for a short time, and a machine that starts until it has started."""
+        self.supervisor.power_on()
+        settled = self.supervisor.when_settled()
+        self.clock.advance(1.9)
+        self.assertNoResult(settled)
+        self.clock.advance(0.1)
+        self.successResultOf(settled)
+        other = MemoryDriver()
+        other.later = True
+        supervisor = self.supervised(other)
+        supervisor.power_on()
+        settled = supervisor.when_settled()
+        self.clock.advance(60)
+        self.assertNoResult(settled)
+
+    def test_given_up(self) -> None:
+        """It is given up without an Event; its viewers stay, and see the line that opens later."""
+        self.supervisor.power_on()
+        assert self.supervisor.console is not None
+        user = MemoryStream(self.supervisor.console.viewer())
+        self.assertEqual(
+            self.successResultOf(Deferred.fromCoroutine(self.supervisor.suspend())), b""
+        )
+        (run,) = self.driver.runs
+        assert isinstance(run, LineRun)
+        self.assertEqual((run.leaves, self.supervisor.is_starting), (1, False))
+        self.clock.advance(60)
+        self.assertEqual(len(self.driver.runs), 1)
+        self.successResultOf(Deferred.fromCoroutine(self.supervisor.unsuspend(None, b"")))
+        self.assertEqual((self.events, user.ending), ([], None))
+        assert self.driver.runs[-1].opening is not None
+        self.driver.runs[-1].opening.callback(None)
+        self.driver.runs[-1].says(b"hello")
+        self.assertEqual(bytes(user.got), b"hello")
+        self.assertEqual([each[1] for each in self.events], ["Started"])
+        self.assertEqual(self.states[-1], pb.MACHINE_RUNNING)
 
 
 @implementer(IRestartPolicy)

@@ -90,6 +90,19 @@ def condition_of(obj: Mapping[str, Any], type: str) -> Object:
     return {}
 
 
+def is_powered_off(machine: Mapping[str, Any]) -> bool:
+    """
+    Return whether a machine has no console because it is powered off.
+
+    One that is to be off, and is on until its guest has shut down, has a console: its state is
+    Running, and its condition Ready says why.
+    """
+    if (machine.get("spec") or {}).get("power") != "Off":
+        return False
+    is_running = (machine.get("status") or {}).get("state") == "Running"
+    return not (is_running and condition_of(machine, "Ready").get("status") in ("False", "Unknown"))
+
+
 def unplaced(machine: Mapping[str, Any], noun: str, pool_noun: str) -> str:
     """Return that a machine has no pool, with the scheduler's reason if there is one."""
     ready = condition_of(machine, "Ready")

@@ -73,7 +73,9 @@ class ConsoleLife(Enum):
 
 CONSOLE_TRANSITIONS: Mapping[ConsoleLife, frozenset[ConsoleLife]] = {
     ConsoleLife.NEW: frozenset({ConsoleLife.OPENING, ConsoleLife.WAITING, ConsoleLife.OVER}),
-    ConsoleLife.OPENING: frozenset({ConsoleLife.LIVE, ConsoleLife.WAITING, ConsoleLife.OVER}),
+    ConsoleLife.OPENING: frozenset(
+        {ConsoleLife.NEW, ConsoleLife.LIVE, ConsoleLife.WAITING, ConsoleLife.OVER}
+    ),
     ConsoleLife.LIVE: frozenset({ConsoleLife.NEW, ConsoleLife.WAITING, ConsoleLife.OVER}),
     ConsoleLife.WAITING: frozenset({ConsoleLife.REOPENING, ConsoleLife.OVER}),
     ConsoleLife.REOPENING: frozenset({ConsoleLife.LIVE, ConsoleLife.WAITING, ConsoleLife.OVER}),
@@ -152,7 +154,6 @@ class SharedConsole(Living[ConsoleLife]):
         self._breaking: IDelayedCall | None = None
         self._waiting: list[Deferred[Ending]] = []
         self._opening: Deferred[Any] | None = None
-        self._opened: Deferred[None] = Deferred()
         self.life = ConsoleLife.NEW
         if size is not None:
             console.window_changed(size)
@@ -223,13 +224,13 @@ class SharedConsole(Living[ConsoleLife]):
             :class:`LineEnded` if the console is over. A failure ends the viewers, unless they wait
             for the next line.
         """
-        opened = self._opened = Deferred()
+        opened: Deferred[None] = Deferred()
         if self.ending is not None:
             opened.errback(LineEnded(self.ending))
         else:
             is_next = self.life is ConsoleLife.WAITING
             self._become(ConsoleLife.REOPENING if is_next else ConsoleLife.OPENING)
-            self._connect()
+            self._connect(opened)
         return opened
 
     def end(self, ending: Ending) -> None:
@@ -254,12 +255,17 @@ class SharedConsole(Living[ConsoleLife]):
         """
         Let go of the line, which goes on without this console, and of the journal.
 
-        Viewers stay: they get no output, and their input waits. Must not be called while the line
-        is being opened.
+        Viewers stay: they get no output, and their input waits. A line that is being opened is given
+        up.
         """
         self._viewers.suspend()
         self.interruption.suspend()
-        if self.life not in _WITHOUT_LINE:
+        if self._opening is not None:
+            is_next = self.life is ConsoleLife.REOPENING
+            self._become(ConsoleLife.WAITING if is_next else ConsoleLife.NEW)
+            self._line_number += 1
+            self._cancel_opening()
+        elif self.life not in _WITHOUT_LINE:
             self._become(ConsoleLife.NEW)
             self._let_go()
 
@@ -431,7 +437,7 @@ class SharedConsole(Living[ConsoleLife]):
 
     # The steps of its life.
 
-    def _connect(self) -> None:
+    def _connect(self, opened: Deferred[None]) -> None:
         self._line_ending = None
         self._line_offset = self.journal.end
         self._line_number += 1
@@ -440,19 +446,29 @@ class SharedConsole(Living[ConsoleLife]):
         factory.noisy = False
         # A console of an application may raise instead of returning a failure.
         self._opening = maybeDeferred(self._console.connect, factory)
-        self._opening.addCallbacks(self._connected, self._not_connected)
+        self._opening.addCallbacks(
+            self._connected,
+            self._not_connected,
+            callbackArgs=(number, opened),
+            errbackArgs=(number, opened),
+        )
 
-    def _connected(self, line: Line) -> None:
-        self._opening = None
-        if self.life in _WITHOUT_LINE:  # too late
+    def _connected(self, line: Line, number: int, opened: Deferred[None]) -> None:
+        if number != self._line_number:  # too late
             line.transport.loseConnection()
         else:
+            self._opening = None
             self._become(ConsoleLife.LIVE)
             self._go_live(line)
-        self._opened.callback(None)
+        opened.callback(None)
 
-    def _not_connected(self, failure: Failure) -> None:
-        self._opening = None
+    def _not_connected(self, failure: Failure, number: int, opened: Deferred[None]) -> None:
+        if number == self._line_number:
+            self._opening = None
+            self._could_not_open(failure)
+        opened.errback(failure)
+
+    def _could_not_open(self, failure: Failure) -> None:
         error = failure.value
         why = error.message if isinstance(error, APIError) else message_of(error)
         ending = Ending(LINE_LOST, f"the console cannot be opened: {why}")
@@ -461,7 +477,11 @@ class SharedConsole(Living[ConsoleLife]):
             self._drop_line(ending)
         elif self.life is ConsoleLife.OPENING:
             self.end(ending)
-        self._opened.errback(failure)
+
+    def _cancel_opening(self) -> None:
+        opening, self._opening = self._opening, None
+        if opening is not None:
+            opening.cancel()
 
     def _go_live(self, line: Line) -> None:
         self._line = line
@@ -513,8 +533,7 @@ class SharedConsole(Living[ConsoleLife]):
         if line is not None:
             line.transport.unregisterProducer()
             line.transport.loseConnection()
-        if self._opening is not None:
-            self._opening.cancel()
+        self._cancel_opening()
         waiting, self._waiting = self._waiting, []
         for waiter in waiting:
             waiter.callback(ending)

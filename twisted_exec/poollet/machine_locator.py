@@ -16,6 +16,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from zope.interface import implementer
 
+from twisted_exec.api.conditions import is_powered_off
 from twisted_exec.api.declared_reasons import reason_headers
 from twisted_exec.api.obstacles import Obstacle, because, obstacles_of
 from twisted_exec.api.status import (
@@ -36,7 +37,6 @@ from twisted_exec.kube.informers import IStore
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.poollet.access import PoolAccess
 from twisted_exec.poollet.exec_urls import Dialler, StreamDestination
-from twisted_exec.poollet.machines.config import wants_power
 from twisted_exec.poollet.policies import Denials, PoolPolicies
 from twisted_exec.program.copies import replace
 from twisted_exec.program.tasks import as_deferred
@@ -231,7 +231,7 @@ class PoolMachineLocator:
         name = f'{self.parts.access.dialect.noun} "{metadata["name"]}"'
         if metadata.get("deletionTimestamp"):
             raise because(Obstacle.BEING_DELETED, Conflict(f"{name} is being deleted"))
-        if self.what.is_stream and not is_open and not wants_power(machine):
+        if self.what.is_stream and not is_open and is_powered_off(machine):
             raise because(Obstacle.POWERED_OFF, Conflict(f"{name} is powered off"))
 
     async def _check_again(self, subject: Subject, is_open: bool) -> None:

@@ -280,8 +280,13 @@ class MachinesHandOver:
                 )
 
     async def settle(self) -> None:
+        """Wait until no machine is starting or ending; see :meth:`.Supervisor.when_settled`."""
         supervisors = self._machines.supervisors.values()
-        await gatherResults([each.when_settled() for each in supervisors])
+        settling = [each.when_settled() for each in supervisors]
+        try:
+            await gatherResults(settling, consumeErrors=True)
+        except FirstError as first:
+            first.subFailure.raiseException()
 
     def stop_alerts(self) -> None:
         self._machines.stop_alerts()
@@ -365,7 +370,7 @@ class MachinesHandOver:
         machines.start_recordings()
         self.start_alerts()
         leaders = await machines.state.read_leaders()
-        # All at once, because a line may take long to open.
+        # All at once: one that takes long delays no other one.
         going_on = [
             Deferred.fromCoroutine(self._unsuspend(record, leaders))
             for record in machines.records

@@ -289,7 +289,8 @@ class IReopenable(Interface):
 
     def leave() -> Deferred[bytes]:
         """
-        Close the line so that the next run opens it with the least loss.
+        Close the line so that the next run opens it with the least loss, in a bounded time: another
+        process waits for that.
 
         :return: fires with input that was not sent.
         """

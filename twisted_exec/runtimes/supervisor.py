@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.defer import CancelledError, Deferred, TimeoutError
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
@@ -49,6 +49,8 @@ _LONG_RUN_SECONDS = 10.0
 _FIRST_ASK_SECONDS = 1.0
 _LONGEST_ASK_SECONDS = 30.0
 """Longest pause before a server that could not be powered off is asked again."""
+_SETTLE_SECONDS = 2.0
+"""How long a hand-over waits for a line that is being opened or closed: its peer may hang."""
 _MOST_PROBLEMS = 10
 """Limit for the Events of one power-off: a BMC may refuse with other words each time."""
 _BUG = "internal error of the machine runtime"
@@ -254,25 +256,34 @@ class Supervisor:
         return self._suspended is not None
 
     def when_settled(self) -> Deferred[None]:
-        """:return: fires when the machine is neither starting nor ending."""
+        """
+        :return: fires when the machine is neither starting nor ending; for a line also after a short
+            time, because its peer may hang.
+        """
         settled: Deferred[None] = Deferred()
         if self._busy_waiters is None:
             settled.callback(None)
-        else:
-            self._busy_waiters.append(settled)
+            return settled
+        self._busy_waiters.append(settled)
+        if IReopenable.providedBy(self._opening):
+            settled.addTimeout(_SETTLE_SECONDS, self._clock)
+            settled.addErrback(lambda failure: failure.trap(TimeoutError) and None)
         return settled
 
     async def suspend(self) -> bytes:
         """
         Let go of the machine, which goes on; viewers stay.
 
-        The machine must be settled and without an :attr:`obstacle`.
+        The machine must be without an :attr:`obstacle`, and settled (:meth:`when_settled`). A line
+        that is still being opened is given up, and opened again by :meth:`unsuspend`.
 
         :return: input that the machine has not got.
         """
         self._suspended = Deferred()
         if self._rest is not None:
             self._rest.cancel()
+        if self.is_starting:
+            self.run = self._opening
         if self.console is not None:
             self.console.suspend()
         run: Any = self.run
@@ -284,7 +295,7 @@ class Supervisor:
         return unsent
 
     async def unsuspend(self, leaders: Sequence[Leader] | None, unsent: bytes) -> None:
-        """Go on after :meth:`suspend`."""
+        """Go on after :meth:`suspend`; a line opens later, because its peer may hang."""
         suspended, self._suspended = self._suspended, None
         console = self.console
         if console is not None and self.run is not None:
@@ -295,7 +306,11 @@ class Supervisor:
             self._is_unread = True
             console.unsent = unsent
             console.unsuspend(run)
-            await console.open().addCallbacks(self._started, self._not_started, callbackArgs=(run,))
+            opening = console.open().addCallbacks(
+                self._started, self._not_started, callbackArgs=(run,)
+            )
+            if not IReopenable.providedBy(run):
+                await opening
         elif console is not None:
             console.unsuspend()
         if suspended is not None:
@@ -567,7 +582,7 @@ class Supervisor:
         return True
 
     def _not_started(self, failure: Failure) -> bool:
-        if self._should_run:  # else the start was cancelled by power off
+        if self._should_run and not self.is_suspended:  # else the start was cancelled
             error = failure.value
             why = error.message if isinstance(error, APIError) else message_of(error)
             reason = error.condition if isinstance(error, CannotStart) else "StartFailed"

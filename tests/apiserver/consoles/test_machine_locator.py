@@ -18,10 +18,12 @@ from tests.chain import POOL, reactor
 from tests.retained import entries
 from tests.streaming.raw import Raw
 from twisted_exec.api import kinds
+from twisted_exec.api.conditions import with_conditions
 from twisted_exec.apiserver.identity.credentials import Identities
 from twisted_exec.streaming.http.upgrade_client import UpgradeRefused
 from twisted_exec.streaming.sessions.hop_messages import session_id
 
+_NOW = "2024-01-01T00:00:00Z"
 MACHINES, POOLS = kinds.MACHINES.resource, kinds.MACHINEPOOLS.resource
 
 
@@ -244,6 +246,16 @@ class ConsoleTests(MachineTestCase):
         await self.admin.patch(MACHINES, "vm", held, "default")
         await self.admin.delete(MACHINES, "vm", "default")
         self.assertIn("is being deleted", await self.refused(409))
+
+    async def test_still_on(self) -> None:
+        """A machine that is to be off, and is still on, has a console: its poollet is asked."""
+        conditions = with_conditions([], {"Ready": ("False", "PowerFailed", "it stays on")}, _NOW)
+        await self.make_machine("off", power="Off")
+        reported = {"status": {"state": "Running", "conditions": conditions}}
+        await self.admin.patch(MACHINES, "off", reported, "default", subresource="status")
+        full = {"kind": "Status", "code": 429, "reason": "TooManyRequests", "message": "full"}
+        self.pool.answer = 429, full
+        self.assertEqual(await self.refused(429, "off"), 'machine "off": full')
 
     async def test_refused_by_the_poollet(self) -> None:
         """The poollet's refusal is passed on to the user."""

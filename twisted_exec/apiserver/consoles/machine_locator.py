@@ -12,7 +12,7 @@ from urllib.parse import quote
 from twisted.internet.defer import Deferred
 from zope.interface import implementer
 
-from twisted_exec.api.conditions import unplaced
+from twisted_exec.api.conditions import is_powered_off, unplaced
 from twisted_exec.api.declared_reasons import reason_headers
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.kinds import CONSOLEREQUESTS, Kind, Object, machine_kind
@@ -432,7 +432,7 @@ class MachineLocator:
     async def _check_power(
         self, context: RequestContext, target: RequestTarget, machine: Object
     ) -> None:
-        if machine["spec"].get("power") != "Off":
+        if not is_powered_off(machine):
             return
         noun, remedy = self._dialect.noun, "; power it on"
         itself = replace(target, kind=self._kind, subresource="")

@@ -15,6 +15,7 @@ from twisted_exec.api.conditions import (
     POWER_UNKNOWN,
     SERVER_OFF,
     condition_of,
+    is_powered_off,
 )
 from twisted_exec.api.dialects import Dialect, missing_class, pool_labels
 from twisted_exec.api.display import listed
@@ -237,8 +238,7 @@ class _MachineCheck:
         state = str((machine.get("status") or {}).get("state") or "Unknown")
         ready = condition_of(machine, "Ready")
         is_unready = ready.get("status") in ("False", "Unknown")
-        is_still_on = state == "Running" and is_unready
-        if (machine.get("spec") or {}).get("power") == "Off" and not is_still_on:
+        if is_powered_off(machine):
             remedy = KUBECTL.power_on(dialect, name, self._namespace)
             off = f"{self._named} is powered off"
             if condition_of(machine, POWER_SWITCHED).get("status") == "False":

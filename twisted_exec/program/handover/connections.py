@@ -48,8 +48,9 @@ class _End:
         return type(self).__name__
 
     def start(self) -> None:
-        """Read from now on."""
-        self._reactor.addReader(self)
+        """Read from now on, unless the other process has ended."""
+        if self._end.fileno() >= 0:
+            self._reactor.addReader(self)
 
     def pause(self) -> None:
         """Leave further connections in the socket."""

@@ -48,6 +48,8 @@ from twisted_exec.streaming.interfaces import LINE_LOST, IBreakable, TerminalSiz
 _LONG_RUN_SECONDS = 10.0
 _MAX_REASON = 300
 _PROBE_SECONDS = 5.0
+_LEAVE_SECONDS = 4.0
+"""Longest wait of a hand-over for a line that closes: its far end may hang."""
 _MOST_GAPS = 10
 """Limit for the gaps of short connections in a row; each gap is a file of the journal."""
 _MOST_REASONS = 10
@@ -273,13 +275,22 @@ class SharedLine:
         if hand_on is not None:
             self._closing = True
             unsent = hand_on()
-        await self._stop()
+        leaving = Deferred.fromCoroutine(self._stop()).addTimeout(_LEAVE_SECONDS, self._clock)
+        await leaving.addErrback(lambda failure: failure.trap(TimeoutError) and None)
         return unsent
 
     def stop(self) -> Deferred[None]:
         return Deferred.fromCoroutine(self._stop())
 
     async def _stop(self) -> None:
+        try:
+            await self._close()
+        finally:
+            released = self._release()
+        if released is not None:
+            await released
+
+    async def _close(self) -> None:
         self._stop_settling()
         self.loseConnection()
         async with self._attempt:
@@ -293,9 +304,6 @@ class SharedLine:
             await ended
             if patience.active():
                 patience.cancel()
-        released = self._release()
-        if released is not None:
-            await released
 
     # IRecoveringTransport, across connections.
 

@@ -157,7 +157,9 @@ class CachedMachine:
 
     @property
     def is_on(self) -> bool:
-        return bool(self.machine.spec.power == pb.POWER_ON)
+        """True if it is to be on, or its target says that it runs still."""
+        is_running = self.machine.status.state == pb.MACHINE_RUNNING
+        return bool(self.machine.spec.power == pb.POWER_ON or is_running)
 
 
 def read(obj: Object, place: BrokerPlace) -> CachedMachine:

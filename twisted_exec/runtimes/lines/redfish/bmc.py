@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterable
 from typing import Any
 
-from twisted.internet.defer import Deferred, gatherResults, succeed
+from twisted.internet.defer import CancelledError, Deferred, gatherResults, succeed
 from twisted.logger import Logger
 
 from twisted_exec.runtimes.interfaces import CannotStart, MachineFacts
@@ -194,6 +194,7 @@ class BMCs:
     def end(self, bmc: BMC) -> Deferred[None]:
         """Delete the session with a BMC that no machine has; see :meth:`BMC.release`."""
         releasing = Deferred.fromCoroutine(bmc.release())
+        releasing.addErrback(lambda failure: failure.trap(CancelledError) and None)
         releasing.addErrback(lambda failure: self._log.failure("a BMC", failure=failure))
         return releasing.addCallback(lambda _: self._forget(bmc))
 
