@@ -121,6 +121,7 @@ MODULES = [
     "cli.parser",
     "cli.refusal_texts",
     "cli.times",
+    "cli.way_in",
     "console.notices",
     "control.backoff",
     "kube.console",
