@@ -187,7 +187,7 @@ class ClientContract:
         await self.require_reason()
         argv = self.command(self.host("vm"), "run", "echo in")
         refused = await self.ended(self.start(argv), 125)
-        self.assertIn(b"with ssh, the variable EXEC_REASON gives it", refused.output)
+        self.assertIn(b"by ssh: ssh -o SetEnv=EXEC_REASON=TICKET", refused.output)
         program = await self.ended(self.start(argv, self.with_reason("ticket 4711")))
         self.assertEqual(program.stdout, b"in\n")
 
@@ -321,8 +321,6 @@ class AnsibleTests(SSHCase):
         """A policy wants a reason, and the variable has it."""
         await self.require_reason()
         refused = await self.raw("vm.console", "run echo in", 2)
-        self.assertIn(
-            "the variable EXEC_REASON gives it", f"{refused['stdout']}{refused['stderr']}"
-        )
+        self.assertIn("ssh -o SetEnv=EXEC_REASON=TICKET", f"{refused['stdout']}{refused['stderr']}")
         result = await self.raw("vm.console", "run echo in", 0, EXEC_REASON="ticket 4711")
         self.assertEqual(result["stdout_lines"], ["in"])
