@@ -28,7 +28,7 @@ from . import files
 
 LOCK = files.DEPLOY / "lock"
 TOP = pages.DOCS.parent
-EXTRAS = ("policies", "s3")
+EXTRAS = ("policies", "s3", "ssh")
 ENVIRONMENTS = [
     {
         "python_version": python,
