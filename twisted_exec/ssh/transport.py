@@ -186,6 +186,7 @@ class ModernTransport(SSHServerTransport):
     rekey_seconds = 3600.0
 
     transport: Any
+    avatar: Any = None
     log = Logger()
 
     def __init__(self, host_keys: Sequence[HostKey], clock: IReactorTime) -> None:
@@ -230,7 +231,7 @@ class ModernTransport(SSHServerTransport):
         self._held, self._input = [], bytearray()
         if self.service is not None:
             self.service.serviceStopped()
-        if hasattr(self, "avatar"):  # Conch's login has set both
+        if self.avatar is not None:  # Conch's login has set both
             self.logoutFunction()
 
     def logged_in(self) -> None:
