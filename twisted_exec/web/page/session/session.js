@@ -64,6 +64,7 @@ export class ConsoleSession {
   #size = null;
   /** @type {number | null} */
   #lostAt = null; // of the present outage; a session without one has nothing to return to
+  /** @type {{sent: number, unsent: number} | null} */
   #anew = null; // as of the state resumed
   #liveness;
   #keepTimer = null;
