@@ -5,19 +5,20 @@ from __future__ import annotations
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.mcp.turns import WAITING_SECONDS, UserTurns
+from tests.linear import assert_linear
+from twisted_exec.mcp.turns import WAITING_SECONDS, WORKING_SECONDS, CallTurns, Turn
 
 
 class TurnTests(SynchronousTestCase):
-    """Who goes next."""
+    """Which call goes next."""
 
     def setUp(self) -> None:
         self.clock = Clock()
-        self.turns = UserTurns(self.clock, at_once=2, per_user=1)
+        self.turns = CallTurns(self.clock, at_once=2, per_person=1)
         self.order: list[str] = []
 
-    def ask(self, user: str):
-        turn = self.turns.next(user)
+    def ask(self, user: str, seconds: float = WORKING_SECONDS):
+        turn = self.turns.next(user, seconds)
         turn.addCallback(lambda each: self.order.append(user) or each)
         return turn
 
@@ -28,12 +29,30 @@ class TurnTests(SynchronousTestCase):
         quiet = self.ask("quiet")
         self.assertEqual(self.order, ["loud", "other"])
         self.successResultOf(flood[0]).end()
-        self.assertEqual(self.order, ["loud", "other", "quiet"])
+        self.assertEqual(len(self.order), 3)
         self.successResultOf(other).end()
-        self.assertEqual(self.order[3:], ["loud"])
+        self.assertEqual(self.order[2:], ["quiet", "loud"])
         self.successResultOf(quiet).end()
         self.assertEqual(self.order[4:], [])  # the loud user has one at a time
         self.assertEqual(len(self.turns), 98)
+
+    def test_quiet_beside_crowd(self) -> None:
+        """A user who calls seldom waits for two turns, and not for those of all others who wait."""
+        working: list[tuple[str, Turn]] = []
+
+        def call(user: str) -> None:
+            self.ask(user).addCallback(lambda turn: working.append((user, turn)))
+
+        for number in range(500):
+            call(f"loud-{number}")
+        for _ in range(700):
+            user, turn = working.pop(0)
+            turn.end()
+            call(user)
+        call("quiet")
+        for _ in range(2):
+            working.pop(0)[1].end()
+        self.assertIn("quiet", self.order)
 
     def test_rounds(self) -> None:
         """Users who wait take turns, whatever each asks for."""
@@ -43,25 +62,61 @@ class TurnTests(SynchronousTestCase):
                 self.successResultOf(begun[user].pop(0)).end()
         self.assertEqual("".join(self.order), "abcabcabc")
 
+    def test_agents_of_a_person(self) -> None:
+        """The agents of a person share the turns of the person."""
+        first = self.ask("agent:ada:x")
+        others = [self.ask(each) for each in ("ada", "agent:ada:y", "agent:bob:x")]
+        self.assertEqual(self.order, ["agent:ada:x", "agent:bob:x"])
+        self.successResultOf(first).end()
+        self.assertEqual(self.order[2:], ["ada"])
+        self.assertNoResult(others[1])
+
     def test_waiting_call(self) -> None:
         """A call that waits for a machine holds nobody up, and its end is no second one."""
-        first = self.successResultOf(self.ask("a"))
-        first.may_wait()
+        first = self.successResultOf(self.ask("a", WAITING_SECONDS))
         waiting = self.ask("a")
+        self.clock.advance(WAITING_SECONDS / 2)
         self.assertNoResult(waiting)
-        self.clock.advance(WAITING_SECONDS)
+        self.clock.advance(WAITING_SECONDS / 2)
         self.successResultOf(waiting).end()
         first.end()
         self.assertEqual([self.ask(each).called for each in "xyz"], [True, True, False])
 
+    def test_machine_that_hangs(self) -> None:
+        """Calls that do not end hold others up for a limited time."""
+        for user in "ab":
+            self.ask(user)
+        quiet = self.ask("quiet")
+        self.assertNoResult(quiet)
+        self.clock.advance(WORKING_SECONDS)
+        self.successResultOf(quiet)
+
     def test_cancelled(self) -> None:
         """A client that leaves gives its turn up."""
         turn = self.successResultOf(self.ask("a"))
-        gone, next_one = self.ask("a"), self.ask("a")
-        gone.addErrback(lambda _: None)
-        gone.cancel()
+        self.successResultOf(self.ask("b"))
+        waiting, gone, other = self.ask("c"), self.ask("a"), self.ask("a")
+        for each in (gone, waiting):
+            each.addErrback(lambda _: None)
+            each.cancel()
         turn.end()
-        self.assertTrue(next_one.called)
+        self.assertTrue(other.called)
         self.assertEqual(len(self.turns), 0)
-        self.successResultOf(next_one).end()
+
+    def test_no_rest(self) -> None:
+        """Turns that have ended leave nothing behind, in the reactor or of people."""
+        for turn in [self.ask(each) for each in ("a", "b", "a", "c")]:
+            self.successResultOf(turn).end()
         self.assertEqual(self.clock.getDelayedCalls(), [])
+        self.assertEqual((len(self.turns), self.turns._people), (0, {}))
+
+    def test_cost(self) -> None:
+        """The cost of a turn does not grow with the people who wait."""
+
+        def work(size: int) -> None:
+            turns = CallTurns(Clock(), at_once=1)
+            waiting = [turns.next(f"user-{number}") for number in range(size)]
+            for each in waiting:
+                each.addCallback(lambda turn: turn.end())
+
+        assert_linear(work, 400)

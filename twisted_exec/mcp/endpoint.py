@@ -33,7 +33,7 @@ from twisted_exec.cli.mcp.messages import (
 from twisted_exec.cli.mcp.protocol import METHODS, VERSIONS
 from twisted_exec.cli.mcp.table import BY_NAME
 from twisted_exec.mcp.sessions import Bound, Sessions
-from twisted_exec.mcp.turns import UserTurns
+from twisted_exec.mcp.turns import WAITING_SECONDS, WORKING_SECONDS, CallTurns
 from twisted_exec.mcp.users import Caller, Users
 from twisted_exec.streaming.http.responses import Dispatcher, respond, respond_json
 from twisted_exec.streaming.http.routes import WrongMethod, not_found
@@ -80,7 +80,7 @@ class Endpoint(Dispatcher):
         }
         self._allowed = {read_origin(origin), *allowed}
         self._users, self._sessions, self._clock = users, sessions, clock
-        self._turns = UserTurns(clock)
+        self._turns = CallTurns(clock)
 
     async def dispatch(self, request: Request) -> None:
         path = request.path
@@ -196,10 +196,9 @@ class Endpoint(Dispatcher):
     async def _call(self, request: Request, bound: Bound, call: Call, raw: bytes) -> None:
         events = _Events(request, self._clock)
         try:
-            turn = await self._turns.next(bound.caller.name)
             tool = BY_NAME.get(str(call.params.get("name")))
-            if tool is not None and tool.waits:
-                turn.may_wait()
+            seconds = WAITING_SECONDS if tool is not None and tool.waits else WORKING_SECONDS
+            turn = await self._turns.next(bound.caller.name, seconds)
             try:
                 response = await bound.session.received(raw)
             finally:

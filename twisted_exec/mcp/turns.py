@@ -1,106 +1,116 @@
 """
-Turns of users: a few calls work at a time, and the user goes first whose last call began longest ago.
+Turns of people: a few calls work at a time, and people take turns, see :mod:`twisted_exec.program.rotation`.
 
-So the API server gets a bounded number of requests at once, one user has a part of them at most, and a user who makes
-many calls delays others no more than one who makes few.
+So the API server gets a bounded number of requests at once, and a person, with all agents, has a part of them at most
+and delays others no more than one who makes few calls.
 """
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict, deque
+from collections import deque
+from dataclasses import dataclass, field
 
-from twisted.internet.defer import Deferred, succeed
-from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
+
+from twisted_exec.api.agents import person_of
+from twisted_exec.program.rotation import Rotation
 
 AT_ONCE = 4
-AT_ONCE_PER_USER = 2
+AT_ONCE_PER_PERSON = 2
+WORKING_SECONDS = 2.0
+"""A call that has not ended by then waits for a machine that hangs, and holds up nobody any more."""
 WAITING_SECONDS = 0.1
-"""A call that may wait for a machine or a person waits by then, and holds up nobody."""
-_REMEMBERED = 4096
+"""The same of a call that may wait for a machine or a person."""
 
 
 class Turn:
-    """The turn of one call of a user."""
+    """The turn of one call; it ends by itself after some seconds."""
 
-    def __init__(self, turns: UserTurns, user: str, clock: IReactorTime) -> None:
-        self._turns: UserTurns | None = turns
-        self._user, self._clock = user, clock
-        self._waiting: IDelayedCall | None = None
+    def __init__(self, turns: CallTurns, person: str, clock: IReactorTime, seconds: float) -> None:
+        self._turns, self._person = turns, person
+        self._late = clock.callLater(seconds, self._end)
 
-    def may_wait(self) -> None:
-        """End it soon: what the call does by then costs, and what follows does not."""
-        self._waiting = self._clock.callLater(WAITING_SECONDS, self.end)
+    def _end(self) -> None:
+        self._turns.ended(self._person)
 
     def end(self) -> None:
-        """End the turn; a second call does nothing."""
-        turns, self._turns = self._turns, None
-        if turns is not None:
-            if self._waiting is not None and self._waiting.active():
-                self._waiting.cancel()
-            turns.ended(self._user)
+        """End the turn, unless it has ended."""
+        if self._late.active():
+            self._late.cancel()
+            self._end()
 
 
-class UserTurns:
+@dataclass
+class _Person:
     """
-    The turns of all users.
+    :ivar places: of the person's calls that work, or wait for their turn.
+    :ivar later: calls that wait for one of these places.
+    """
+
+    places: int = 0
+    later: deque[Deferred[None]] = field(default_factory=deque)
+
+
+class CallTurns:
+    """
+    The turns of all calls.
 
     :param at_once: calls that work at a time.
-    :param per_user: those of one user.
+    :param per_person: those of one person.
     """
 
     def __init__(
-        self, clock: IReactorTime, at_once: int = AT_ONCE, per_user: int = AT_ONCE_PER_USER
+        self, clock: IReactorTime, at_once: int = AT_ONCE, per_person: int = AT_ONCE_PER_PERSON
     ) -> None:
-        self._clock, self._free, self._per_user = clock, at_once, per_user
-        self._working: Counter[str] = Counter()
-        self._waiting: dict[str, deque[Deferred[Turn]]] = {}
-        self._served: OrderedDict[str, int] = (
-            OrderedDict()
-        )  # numbers of users' last turns; the newest last
-        self._number = 0
+        self._clock, self._free, self._per_person = clock, at_once, per_person
+        self._people: dict[str, _Person] = {}
+        self._waiting: Rotation[Deferred[None]] = Rotation()
 
     def __len__(self) -> int:
         """Return how many calls wait."""
-        return sum(map(len, self._waiting.values()))
+        return len(self._waiting) + sum(len(each.later) for each in self._people.values())
 
-    def next(self, user: str) -> Deferred[Turn]:
-        """Return what fires with the turn of a call; cancelling gives it up."""
-        if self._free and self._working[user] < self._per_user:
-            return succeed(self._begin(user))
-        waiting: Deferred[Turn] = Deferred(lambda each: self._give_up(user, each))
-        self._waiting.setdefault(user, deque()).append(waiting)
-        return waiting
+    def next(self, user: str, seconds: float = WORKING_SECONDS) -> Deferred[Turn]:
+        """
+        Return what fires with the turn of a call; cancelling gives it up.
 
-    def _give_up(self, user: str, waiting: Deferred[Turn]) -> None:
-        queue = self._waiting.get(user)
-        if queue is not None and waiting in queue:
-            queue.remove(waiting)
-            if not queue:
-                del self._waiting[user]
+        :param seconds: after which the turn ends, also if the call goes on.
+        """
+        name = person_of(user) or user
+        begun: Deferred[None] = Deferred(lambda each: self._give_up(name, each))
+        self._people.setdefault(name, _Person()).later.append(begun)
+        self._fill(name)
+        self._begin()
+        return begun.addCallback(lambda _: Turn(self, name, self._clock, seconds))
 
-    def _begin(self, user: str) -> Turn:
-        self._free -= 1
-        self._working[user] += 1
-        self._served.pop(user, None)
-        self._number += 1
-        self._served[user] = self._number
-        while len(self._served) > _REMEMBERED:
-            self._served.popitem(last=False)
-        return Turn(self, user, self._clock)
-
-    def ended(self, user: str) -> None:
-        """Give the place of a turn that has ended to the next user."""
+    def ended(self, name: str) -> None:
+        """Give the place of a turn that has ended to another call."""
         self._free += 1
-        self._working[user] -= 1
-        if not self._working[user]:
-            del self._working[user]
-        while self._free and (following := self._next_user()) is not None:
-            queue = self._waiting[following]
-            waiting = queue.popleft()
-            if not queue:
-                del self._waiting[following]
-            waiting.callback(self._begin(following))
+        self._leave(name)
+        self._begin()
 
-    def _next_user(self) -> str | None:
-        ready = (each for each in self._waiting if self._working[each] < self._per_user)
-        return min(ready, key=lambda each: self._served.get(each, 0), default=None)
+    def _give_up(self, name: str, begun: Deferred[None]) -> None:
+        later = self._people[name].later
+        if begun in later:
+            later.remove(begun)
+        else:
+            self._waiting.remove(name, begun)
+            self._leave(name)
+
+    def _leave(self, name: str) -> None:
+        self._people[name].places -= 1
+        self._fill(name)
+
+    def _fill(self, name: str) -> None:
+        person = self._people[name]
+        if person.later and person.places < self._per_person:
+            person.places += 1
+            self._waiting.add(name, person.later.popleft())
+        elif not person.places:
+            del self._people[name]
+
+    def _begin(self) -> None:
+        while self._free and self._waiting:
+            self._free -= 1
+            self._waiting.pop().callback(None)

@@ -9,6 +9,8 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.internet.task import deferLater
 
+from twisted_exec.program.rotation import Rotation
+
 TURN_SECONDS = 0.002
 """Longest work of one coroutine before others have their turn."""
 REST_SECONDS = 0.006
@@ -64,8 +66,8 @@ class SharedTurns:
     """
     Turns of many parties with much to do: one turn in each iteration of the reactor.
 
-    The users take turns, so a user with a hundred parties delays each turn of another user by one
-    turn only.
+    The users take turns, see :mod:`.rotation`, so a user with a hundred parties delays each turn of
+    another user by one turn only.
 
     :param share: the largest part of the time for all turns together; others have the rest.
     """
@@ -74,7 +76,7 @@ class SharedTurns:
         self._clock, self._rest = clock, 1 / share - 1
         self._not_before = 0.0
         self._users: dict[Callable[[], object], str] = {}
-        self._waiting: dict[str, dict[Callable[[], object], None]] = {}  # the next user comes first
+        self._waiting: Rotation[Callable[[], object]] = Rotation()
         self._call: IDelayedCall | None = None
 
     def __contains__(self, turn: Callable[[], object]) -> bool:
@@ -84,7 +86,7 @@ class SharedTurns:
         """Call a function in a turn of its own, after those of others; repeated calls until then do nothing."""
         if turn not in self._users:
             self._users[turn] = user
-            self._waiting.setdefault(user, {})[turn] = None
+            self._waiting.add(user, turn)
             self._schedule()
 
     async def rest(self, began: float, user: str = "") -> float:
@@ -115,9 +117,7 @@ class SharedTurns:
         """Undo :meth:`soon`."""
         user = self._users.pop(turn, None)
         if user is not None:
-            del self._waiting[user][turn]
-            if not self._waiting[user]:
-                del self._waiting[user]
+            self._waiting.remove(user, turn)
             self._schedule()
 
     def _schedule(self) -> None:
@@ -130,12 +130,8 @@ class SharedTurns:
 
     def _run(self) -> None:
         self._call = None
-        user = next(iter(self._waiting))
-        turns = self._waiting.pop(user)
-        turn = next(iter(turns))
-        del turns[turn], self._users[turn]
-        if turns:
-            self._waiting[user] = turns  # behind all others
+        turn = self._waiting.pop()
+        del self._users[turn]
         began = self._clock.seconds()
         try:
             turn()
