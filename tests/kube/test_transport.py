@@ -1,6 +1,6 @@
 """
-Tests for :meth:`HTTPTransport.open <twisted_exec.kube.transport.HTTPTransport.open>`; other
-requests are those of :mod:`tests.kube.test_client`.
+Tests for :meth:`HTTPTransport.open <twisted_exec.kube.transport.HTTPTransport.open>`, and of
+connections that are shared.  Other requests are those of :mod:`tests.kube.test_client`.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ from twisted.web.server import NOT_DONE_YET, Request
 from tests.chain import PATIENCE_SECONDS
 from tests.clocks import expire
 from tests.kube.plugins import PluginScript
-from tests.kube.test_client import ClientTestCase, status, until
+from tests.kube.test_client import MACHINES, ClientTestCase, status, until
 from tests.tiers import PROGRAMS
 from twisted_exec.api.status import BadGateway, GatewayTimeout
 from twisted_exec.kube import transport as http
 from twisted_exec.kube.bodies import Gunzip
-from twisted_exec.kube.kubeconfig.client_config import ClientConfig
+from twisted_exec.kube.client import KubeClient
+from twisted_exec.kube.kubeconfig.client_config import ClientConfig, ImpersonatedUser
 from twisted_exec.kube.transport import Incoming
 
 
@@ -36,6 +37,40 @@ class TransportCase(ClientTestCase):
         transport = http.HTTPTransport(ClientConfig(server, **more), reactor)
         self.addCleanup(transport.close)
         return transport
+
+
+class SharedTests(ClientTestCase):
+    """Connections that several clients share, such as those of a program that acts for many users."""
+
+    async def setUp(self) -> None:
+        await super().setUp()
+        self.connections = http.IdleConnections(reactor)
+        self.addCleanup(self.connections.close)
+        self.server.handler = lambda request: {"metadata": {}}
+
+    async def ask(self, user: str, **more: Any) -> None:
+        """Ask once as a user, with a client of its own."""
+        server = f"http://127.0.0.1:{self.port.getHost().port}"
+        config = ClientConfig(server, impersonate=ImpersonatedUser(user), **more)
+        client = KubeClient(config, reactor, connections=self.connections)
+        await client.get(MACHINES, "vm", "default")
+        await client.close()
+
+    async def test_users(self) -> None:
+        """Each request on the same connection is that of its own user, also after a client has closed."""
+        for user in ("ada", "bob", "ada"):
+            await self.ask(user)
+        self.assertEqual(len(self.server.connections), 1)
+        users = [each["impersonate-user"] for each in self.server.headers]
+        self.assertEqual(users, ["ada", "bob", "ada"])
+
+    async def test_other_settings(self) -> None:
+        """Settings of the connection that have changed get a new one, and the old one is closed."""
+        await self.ask("ada")
+        (old,) = self.server.connections
+        await self.ask("ada", tls_server_name="other")
+        self.assertEqual(len(self.server.connections), 2)
+        await until(lambda: old.transport is None or old.transport.disconnected)
 
 
 class OpenTests(TransportCase):

@@ -20,7 +20,7 @@ from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.kube.kubeconfig.expiry import explain_refusal
 from twisted_exec.kube.late_credentials import LateCredentials
-from twisted_exec.kube.transport import USER_AGENT, HTTPTransport, Request
+from twisted_exec.kube.transport import USER_AGENT, HTTPTransport, IdleConnections, Request
 
 T = TypeVar("T")
 
@@ -57,6 +57,7 @@ class KubeClient:
     :param reactor: a real reactor (sockets and time).
     :param server: the endpoint, instead of the one that ``config`` names.
     :param agent: the program's name for ``User-Agent``.
+    :param connections: those of several clients, which :meth:`close` leaves open.
     """
 
     def __init__(
@@ -70,12 +71,15 @@ class KubeClient:
         agent: str = USER_AGENT,
         list_bytes: int | None = None,
         body_bytes: int = MAX_BODY_BYTES,
+        connections: IdleConnections | None = None,
     ) -> None:
         self._timeout_seconds, self._list_bytes = timeout_seconds, list_bytes
         self._body_bytes = body_bytes
         self._late = config if isinstance(config, LateCredentials) else None
         self._http: HTTPTransport | None = None
-        self._transport = partial(HTTPTransport, reactor=reactor, server=server, agent=agent)
+        self._transport = partial(
+            HTTPTransport, reactor=reactor, server=server, agent=agent, connections=connections
+        )
         if isinstance(config, ClientConfig):
             self._http = self._transport(config, renew=renew)
         self._random = random.Random()
@@ -126,6 +130,14 @@ class KubeClient:
 
     def get(self, resource: Resource, name: str, namespace: str = "") -> Deferred[Object]:
         return self._request("GET", resource.path(namespace, name), repeatable=True)
+
+    def read(
+        self, resource: Resource, name: str, namespace: str, subresource: str, query: bytes = b""
+    ) -> Deferred[Object]:
+        """Return the document of a subresource, such as a screen."""
+        path = resource.path(namespace, name, subresource)
+        target = f"{path}?{query.decode('ascii')}" if query else path
+        return self._request("GET", target, repeatable=True)
 
     def list(
         self,

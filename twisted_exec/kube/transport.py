@@ -8,13 +8,13 @@ limit of size holds for the decompressed body, too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from twisted.internet import error
-from twisted.internet.defer import CancelledError, Deferred, TimeoutError
+from twisted.internet.defer import CancelledError, Deferred, TimeoutError, succeed
 from twisted.internet.interfaces import IStreamClientEndpoint
 from twisted.python.failure import Failure
 from twisted.web.client import (
@@ -195,12 +195,53 @@ class Request:
     kept_headers: Sequence[str] = ()
 
 
+class IdleConnections:
+    """
+    Idle connections that are kept for later requests, of one transport or of several.
+
+    Transports share them that differ only in the user whom they impersonate, or in the token: each request has these,
+    and the connection has only the client certificate.
+    """
+
+    def __init__(self, reactor: Any) -> None:
+        self._reactor = reactor
+        self._stamp: Hashable = None
+        self._pool = self._new_pool()
+
+    def pool(self, stamp: Hashable) -> HTTPConnectionPool:
+        """
+        Return the pool for connections; those with other settings than the last are closed.
+
+        :param stamp: as of :func:`.connection_stamp`.
+        """
+        if stamp != self._stamp:
+            self.close()
+            self._stamp, self._pool = stamp, self._new_pool()
+        return self._pool
+
+    def close(self) -> Deferred[None]:
+        """Close those that are idle, and each other after its request; fires when the former are closed."""
+        self._pool.cachedConnectionTimeout = 0
+        closing: Deferred[None] = self._pool.closeCachedConnections()
+        return closing
+
+    def _new_pool(self) -> HTTPConnectionPool:
+        pool = HTTPConnectionPool(self._reactor, persistent=True)
+        pool.maxPersistentPerHost = IDLE_CONNECTIONS
+        pool.cachedConnectionTimeout = IDLE_SECONDS
+        # The pool must not retry: it would hide which connection is in use, and abort() needs it.
+        pool.retryAutomatically = False
+        return pool
+
+
 class HTTPTransport:
     """
     Sends requests to the server of ``config``.
 
     Connections are persistent and shared, but not those of streams. New requests use new
     connections after a change of server, proxy, TLS settings or PEM files.
+
+    :param connections: those of several transports, whose owner closes them; ``None`` for its own.
     """
 
     def __init__(
@@ -213,6 +254,7 @@ class HTTPTransport:
         renew: Callable[[], ClientConfig] | None = None,
         agent: str = USER_AGENT,
         peer: str = "the API server",
+        connections: IdleConnections | None = None,
     ) -> None:
         self.config, self._peer = config, peer
         self._agent = agent.encode("ascii")
@@ -222,7 +264,8 @@ class HTTPTransport:
         self._reactor = reactor
         self._connect_seconds, self._given_server = connect_seconds, server
         self._server = self._endpoint()
-        self._pool = self._new_pool()
+        self._is_sharing = connections is not None
+        self._connections = connections or IdleConnections(reactor)
         self._stamp = connection_stamp(config)
 
     def _endpoint(self) -> IStreamClientEndpoint:
@@ -231,10 +274,12 @@ class HTTPTransport:
         )
 
     def close(self) -> Deferred[None]:
-        """Close idle connections; fires when they are closed."""
+        """Close its own idle connections; fires when they are closed."""
+        if self._is_sharing:
+            return succeed(None)
         # A caller that cancels must not cancel the close itself: its failure would be unhandled.
         closed: Deferred[None] = Deferred()
-        closing = _retire(self._pool)
+        closing = self._connections.close()
         closing.addBoth(lambda _: None if closed.called else closed.callback(None))
         return closed
 
@@ -334,12 +379,12 @@ class HTTPTransport:
         return await self._open(request)
 
     async def _open(self, request: Request) -> Opened:
-        use = Use(self._pool)
+        use = Use(self._connections.pool(self._stamp))
         response = await self._send(request, use, self._headers(request))
         return response.code, Incoming(response, use)
 
     async def _collect(self, request: Request, limit_bytes: int) -> Answer:
-        use = Use(self._pool)
+        use = Use(self._connections.pool(self._stamp))
         headers = self._headers(request)
         headers.setRawHeaders(b"Accept-Encoding", [_GZIP])
         response = await self._send(request, use, headers)
@@ -391,14 +436,6 @@ class HTTPTransport:
             return Failure(BadGateway(f"{self._peer} {self.config.server}: {use.problem}"))
         return _plain_cancellation(failure)
 
-    def _new_pool(self) -> HTTPConnectionPool:
-        pool = HTTPConnectionPool(self._reactor, persistent=True)
-        pool.maxPersistentPerHost = IDLE_CONNECTIONS
-        pool.cachedConnectionTimeout = IDLE_SECONDS
-        # The pool must not retry: it would hide which connection is in use, and abort() needs it.
-        pool.retryAutomatically = False
-        return pool
-
     def look(self) -> int:
         with suppress(APIError):  # credentials may be missing at the moment
             self._current()
@@ -418,8 +455,6 @@ class HTTPTransport:
             return
         self._stamp = stamp
         self._server = self._endpoint()
-        _retire(self._pool)
-        self._pool = self._new_pool()
 
     async def _translated(self, exchange: Deferred[A]) -> A:
         try:
@@ -440,12 +475,6 @@ class HTTPTransport:
             obstacle, why = _why(failed)
             unreached = BadGateway(f"cannot reach {self._peer} {self.config.server}: {why}")
             raise because(Obstacle.SERVER_UNREACHABLE, because(obstacle, unreached)) from None
-
-
-def _retire(pool: HTTPConnectionPool) -> Deferred[None]:
-    pool.cachedConnectionTimeout = 0
-    closing: Deferred[None] = pool.closeCachedConnections()
-    return closing
 
 
 def _plain_cancellation(failure: Failure) -> Failure:

@@ -15,6 +15,7 @@ from twisted_exec.auth.oidc.claims import Issuer
 from twisted_exec.cli.mcp.messages import MESSAGE
 from twisted_exec.cli.mcp.protocol import ServerSession
 from twisted_exec.cli.mcp.tools import ConsoleTools
+from twisted_exec.kube.transport import IdleConnections
 from twisted_exec.mcp.endpoint import Endpoint
 from twisted_exec.mcp.metrics import AgentMetrics
 from twisted_exec.mcp.sessions import Sessions
@@ -63,6 +64,7 @@ class MCPDoor(AsyncService):
         self._issuers, self._allowed = issuers, allowed
         self._authenticator = authenticator or OIDCAuthenticator(issuers, reactor)
         self.sessions = Sessions(settings.limits, self._session, reactor)
+        self._connections = IdleConnections(reactor)
         self._ports: list[IListeningPort] = []
         self._site: Site | None = None
         self._sweeping = LoopingCall(self.sessions.sweep)
@@ -74,7 +76,8 @@ class MCPDoor(AsyncService):
         self.health = Health(reactor)
 
     def _session(self, caller: Caller) -> ServerSession:
-        return ServerSession(ConsoleTools(self._login.acting_as(caller), self._reactor))
+        config = self._login.acting_as(caller)
+        return ServerSession(ConsoleTools(config, self._reactor, self._connections))
 
     async def start(self) -> None:
         self._authenticator.load()
@@ -112,6 +115,7 @@ class MCPDoor(AsyncService):
         self.sessions.close()
         if self._site is not None:
             self._site.drain()
+        await self._connections.close()
         self._authenticator.close()
 
     # Hand-over: clients begin new sessions at the successor.

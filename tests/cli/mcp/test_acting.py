@@ -79,7 +79,7 @@ class ConsoleTests(ToolsCase):
         self.served = self.site.resource = MarkServer()
         self.served.user, self.served.groups = "agent:ada:triage", ["agents"]
         self.machine = self.serve(Machine())
-        self.agent = ConsoleTools(self.config, reactor)
+        self.agent = ConsoleTools(self.config, reactor, self.connections)
         self.addCleanup(self.agent.close)
         return serving
 

@@ -21,6 +21,7 @@ from twisted_exec.api.status import Forbidden, NotFound
 from twisted_exec.cli.mcp.output import ANSWER_BYTES
 from twisted_exec.cli.mcp.table import TOOLS
 from twisted_exec.cli.mcp.tools import ConsoleTools
+from twisted_exec.kube.transport import IdleConnections
 from twisted_exec.streaming.http.responses import respond_json
 from twisted_exec.streaming.http.site import Request
 
@@ -73,10 +74,12 @@ class ToolsCase(ConsolesCase):
     def setUp(self) -> Any:
         serving = super().setUp()
         self.served = self.site.resource = Server()
+        self.connections = IdleConnections(reactor)
+        self.addCleanup(self.connections.close)
         return serving
 
     def tools(self) -> ConsoleTools:
-        tools = ConsoleTools(self.config, reactor)
+        tools = ConsoleTools(self.config, reactor, self.connections)
         self.addCleanup(tools.close)
         return tools
 

@@ -62,6 +62,7 @@ def _run(options: argparse.Namespace) -> int:
     from twisted_exec.cli.console.process import the_reactor
     from twisted_exec.cli.mcp.stdio import serve
     from twisted_exec.cli.mcp.tools import ConsoleTools
+    from twisted_exec.kube.transport import IdleConnections
 
     if os.isatty(0):
         return failed(COMMAND, _NOT_BY_HAND)
@@ -70,5 +71,5 @@ def _run(options: argparse.Namespace) -> int:
     except KubeConfigError as problem:
         return failed(COMMAND, str(problem))
     reactor = the_reactor()
-    serve(ConsoleTools(config, reactor), reactor)
+    serve(ConsoleTools(config, reactor, IdleConnections(reactor)), reactor)
     return 0

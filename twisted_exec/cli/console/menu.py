@@ -34,6 +34,7 @@ from twisted_exec.cli.console.space import who
 from twisted_exec.cli.explanations import grant
 from twisted_exec.control.polling import until
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
+from twisted_exec.kube.transport import IdleConnections
 from twisted_exec.wire.notices import wrapped_and_cut
 
 SECONDS = 10.0
@@ -98,6 +99,7 @@ class MachineAccess:
     The machine of a session, at its API server.
 
     :param config: with the namespace.
+    :param connections: to share with others.
     """
 
     config: ClientConfig
@@ -105,10 +107,17 @@ class MachineAccess:
     name: str
     agent: str
     reactor: Any
+    connections: IdleConnections | None = None
 
     @asynccontextmanager
     async def client(self) -> AsyncIterator[CommandClient]:
-        client = CommandClient(self.config, self.reactor, timeout_seconds=SECONDS, agent=self.agent)
+        client = CommandClient(
+            self.config,
+            self.reactor,
+            timeout_seconds=SECONDS,
+            agent=self.agent,
+            connections=self.connections,
+        )
         try:
             yield client
         finally:

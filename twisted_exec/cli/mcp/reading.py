@@ -13,7 +13,7 @@ from typing import Any
 from twisted.internet.defer import CancelledError, Deferred, TimeoutError
 from twisted.internet.interfaces import IDelayedCall
 
-from twisted_exec.api.dialects import DIALECTS
+from twisted_exec.api.dialects import DIALECTS, Dialect
 from twisted_exec.api.logs import LogOptions
 from twisted_exec.api.patterns import Pattern, PatternError, Search
 from twisted_exec.api.screens import ScreenForm, ScreenOptions
@@ -32,10 +32,11 @@ from twisted_exec.cli.mcp.output import (
 )
 from twisted_exec.cli.mcp.table import DEFAULT_TAIL
 from twisted_exec.cli.times import since_time
+from twisted_exec.kube.interfaces import Object
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.kube.logs import MachineLog
-from twisted_exec.kube.machine_requests import served_dialects
-from twisted_exec.kube.screens import read_screen
+from twisted_exec.kube.machine_requests import opened_among, served_dialects
+from twisted_exec.kube.transport import IdleConnections
 from twisted_exec.streaming.text.download import Download
 from twisted_exec.streaming.text.resumption import ResumedLog
 from twisted_exec.wire.log_frames import FrameDecoder
@@ -86,14 +87,22 @@ class Reader:
     Reads as one user.
 
     :param config: with the namespace.
+    :param connections: for all requests but those for logs.
     """
 
-    def __init__(self, config: ClientConfig, reactor: Any) -> None:
-        self._config, self._reactor = config, reactor
+    def __init__(self, config: ClientConfig, reactor: Any, connections: IdleConnections) -> None:
+        self._config, self._reactor, self._connections = config, reactor, connections
 
     def client(self) -> CommandClient:
+        return self._client(self._config)
+
+    def _client(self, config: ClientConfig) -> CommandClient:
         return CommandClient(
-            self._config, self._reactor, timeout_seconds=REQUEST_SECONDS, agent=AGENT
+            config,
+            self._reactor,
+            timeout_seconds=REQUEST_SECONDS,
+            agent=AGENT,
+            connections=self._connections,
         )
 
     async def machines(self, namespace: str, selector: str, offset: int) -> Facts:
@@ -123,18 +132,15 @@ class Reader:
 
     async def screen(self, namespace: str, name: str, at: int | None) -> tuple[Facts, list[str]]:
         """Return facts about a screen, and its rows."""
-        options = ScreenOptions(at_nanoseconds=at, form=ScreenForm.JSON)
-        body = await read_screen(
-            self._config,
-            namespace,
-            name,
-            options,
-            self._reactor,
-            timeout_seconds=REQUEST_SECONDS,
-            agent=AGENT,
+        query = ScreenOptions(at_nanoseconds=at, form=ScreenForm.JSON).query()
+
+        def read(config: ClientConfig, dialect: Dialect) -> Deferred[Object]:
+            return self._client(config).read(dialect.workload, name, namespace, "screen", query)
+
+        screen = await opened_among(
+            read, self._config, self._reactor, DIALECTS, REQUEST_SECONDS, None
         )
         try:
-            screen = json.loads(body)
             lines = [str(each["text"]) for each in screen["lines"]]
             cursor = screen.get("cursor") or {}
             facts: Facts = {
@@ -213,7 +219,7 @@ class Reader:
     def access(self, namespace: str, name: str) -> MachineAccess:
         """Return the machine at its API server."""
         config = replace(self._config, namespace=namespace)
-        return MachineAccess(config, DIALECTS[0], name, AGENT, self._reactor)
+        return MachineAccess(config, DIALECTS[0], name, AGENT, self._reactor, self._connections)
 
 
 class _Reading:

@@ -26,6 +26,7 @@ from twisted_exec.cli.mcp.reading import Facts, Reader, moment
 from twisted_exec.cli.mcp.table import BY_NAME, TOOLS, Tool, faults, with_defaults
 from twisted_exec.cli.messages import age, one_line
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
+from twisted_exec.kube.transport import IdleConnections
 from twisted_exec.tls.errors import TLSConfigError
 
 _MOST_FAULTS = 4
@@ -50,12 +51,13 @@ class ConsoleTools:
     The tools of one user at one API server.
 
     :param config: the server and the user's identity; its namespace is the default.
+    :param connections: to the server, of all users.
     """
 
-    def __init__(self, config: ClientConfig, reactor: Any) -> None:
+    def __init__(self, config: ClientConfig, reactor: Any, connections: IdleConnections) -> None:
         self._config, self._reactor = config, reactor
         self._consoles = Consoles(config, reactor)
-        self._reader = Reader(config, reactor)
+        self._reader = Reader(config, reactor, connections)
         self._actor = Actor(self._reader, self._consoles, reactor)
         self._is_agent = False
         self._calls: Mapping[str, Callable[[str, str, Mapping[str, Any]], Awaitable[_Result]]] = {
