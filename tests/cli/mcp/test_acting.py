@@ -19,8 +19,8 @@ from twisted_exec.streaming.interfaces import Break, Ending, Role
 from twisted_exec.streaming.remotecommand.resumable import Resumption
 from twisted_exec.streaming.remotecommand.serving import serve
 from twisted_exec.testing.console import ResumableAttachment
-from twisted_exec.wire.marks import Attendance, Notice, NoticeKind, NoticeRole
-from twisted_exec.wire.resume import Resumable
+from twisted_exec.wire.marks import At, Attendance, Notice, NoticeKind, NoticeRole
+from twisted_exec.wire.resume import Position, Resumable
 from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE
 
 reactor: Any = _reactor
@@ -52,6 +52,20 @@ class Machine(ResumableAttachment):
         super().wished(wish)
         if wish is Role.WRITER:
             self.transport.send_mark(Notice("you type", NoticeKind.ROLE, NoticeRole.WRITER))
+
+
+class LateMachine(Machine):
+    """Says when it gets the first input where its output is, and prints again what it has printed."""
+
+    def _continue(self, position: Position) -> None:
+        """Wait for input."""
+
+    def data_received(self, data: bytes) -> None:
+        if not self.received:
+            self.transport.send_mark(At(Position(self.epoch, 0), end=len(self.output)))
+            if self.output:
+                self.transport.write(self.output)
+        super().data_received(data)
 
 
 def observer(text: str, role: NoticeRole = NoticeRole.OBSERVER) -> Notice:
@@ -170,6 +184,20 @@ class ConsoleTests(ToolsCase):
         facts = json.loads((await self.act("send", text="two\n"))[0])
         printed = self.machine.output[facts["offset"] : facts["next_offset"]]
         self.assertEqual((printed, facts["epoch"]), (b"two\r\n", self.machine.epoch))
+
+    async def test_first_offset(self) -> None:
+        """The first answer has offsets, too, also if the server says late where its output is."""
+        self.serve(LateMachine())
+        facts = json.loads((await self.act("send", text="one\n"))[0])
+        self.assertEqual((facts["offset"], facts["next_offset"]), (0, len("one\r\n")))
+
+    async def test_offset_behind_the_past(self) -> None:
+        """What the machine printed before the visit is not part of the first answer."""
+        machine = self.serve(LateMachine())
+        machine.output = b"long ago\r\n"
+        facts = json.loads((await self.act("send", text="one\n"))[0])
+        printed = machine.output[facts["offset"] : facts["next_offset"]]
+        self.assertEqual(printed, b"one\r\n")
 
     async def test_observer(self) -> None:
         """While a person types, nothing of an agent's reaches the machine, and it reads who that is."""

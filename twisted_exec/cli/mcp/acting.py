@@ -161,13 +161,13 @@ class Actor:
         self, console: HeldConsole, script: Script, seconds: float
     ) -> tuple[Facts, _Printed, Outcome]:
         printed = _Printed()
-        before = console.stream.position
+        before = console.position
         # A script first waits until the console is quiet.
         outcome = await console.drive(script, printed.take, seconds + SETTLE_SECONDS)
         facts: Facts = {}
-        if before is not None:
-            facts |= {"epoch": before.epoch, "offset": before.offset}
-        if not console.is_gone and (after := console.stream.position) is not None:
+        if (begin := before or console.first) is not None:
+            facts |= {"epoch": begin.epoch, "offset": begin.offset}
+        if not console.is_gone and (after := console.position) is not None:
             facts["next_offset"] = after.offset
         if printed.omitted_bytes:
             facts["omitted_bytes"] = printed.omitted_bytes

@@ -23,8 +23,9 @@ from twisted_exec.kube.console import ConsoleOptions, open_console
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.streaming.remotecommand.stream import ConsoleStream, ConsoleUser
 from twisted_exec.wire.endings import Ending
-from twisted_exec.wire.marks import Notice, NoticeRole
+from twisted_exec.wire.marks import At, Notice, NoticeRole
 from twisted_exec.wire.resize import Break, Role
+from twisted_exec.wire.resume import Position
 from twisted_exec.wire.stream_options import CONSOLE
 
 AGENT = "twisted-exec mcp"
@@ -51,6 +52,7 @@ class HeldConsole(ConsoleUser):
     :param where: namespace and name.
     :param gone: called once, when the session is over.
     :ivar nonce: of the commands that it runs.
+    :ivar first: where the output begins that is not from before the session; ``None`` if unknown.
     """
 
     def __init__(
@@ -62,6 +64,7 @@ class HeldConsole(ConsoleUser):
     ) -> None:
         self._config, self._where, self._reactor, self._gone = config, where, reactor, gone
         self.nonce = new_nonce()
+        self.first: Position | None = None
         self._stream: ConsoleStream | None = None
         self._script: Script | None = None
         self._printed: Callable[[bytes], None] = lambda _: None
@@ -105,6 +108,20 @@ class HeldConsole(ConsoleUser):
         if self._stream is None:
             raise BadGateway(f"the session at the console is over: {self._ending or 'it was left'}")
         return self._stream
+
+    @property
+    def position(self) -> Position | None:
+        """
+        Where the output goes on; ``None`` if unknown, as before the server has said it.
+
+        Output from before the session, which its stream begins with, does not count.
+
+        :raises APIError: the session is over.
+        """
+        first, position = self.first, self.stream.position
+        if first is None or position is None or position.epoch != first.epoch:
+            return position
+        return Position(first.epoch, max(first.offset, position.offset))
 
     async def drive(
         self, script: Script, printed: Callable[[bytes], None], timeout_seconds: float
@@ -238,6 +255,11 @@ class HeldConsole(ConsoleUser):
             self._role = notice
         if self._script is not None:
             self._script.noticed(notice)
+
+    def placed(self, mark: At) -> None:
+        if self.first is None:
+            position = mark.position
+            self.first = Position(position.epoch, max(position.offset, mark.end or 0))
 
     def skipped(self, count: int | None) -> None:
         if self._script is not None:
