@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import time
+from dataclasses import replace
 from typing import Any
 
 from twisted.internet.defer import Deferred, succeed
@@ -16,6 +18,7 @@ from twisted_exec.cli.mcp.messages import INVALID_REQUEST, MESSAGE, METHOD_NOT_F
 from twisted_exec.cli.mcp.protocol import VERSIONS, ServerSession
 from twisted_exec.mcp.endpoint import ALIVE_SECONDS, METADATA, Endpoint
 from twisted_exec.mcp.sessions import Limits, Sessions
+from twisted_exec.mcp.turns import AT_ONCE_PER_PERSON
 from twisted_exec.mcp.users import Caller, Users
 from twisted_exec.testing.network import MemoryServer, Response
 from twisted_exec.wire.cross_site import read_origin
@@ -26,14 +29,19 @@ USERS = {
     b"bob": User("bob"),
     b"root": User("x", ("system:masters",)),
 }
+SHORT, SHORT_SECONDS = b"short", 1.0
+"""A token of ada that expires after this time."""
 
 
 @implementer(ITokenAuthenticator)
 class Tokens:
-    """Knows the tokens of :data:`USERS`."""
+    """Knows the tokens of :data:`USERS`, and :data:`SHORT`."""
 
     def authenticate_token(self, token: bytes) -> Deferred[User | None]:
-        return succeed(USERS.get(token))
+        user = USERS.get(token)
+        if token == SHORT:
+            user = replace(USERS[b"ada"], expires=time.time() + SHORT_SECONDS)
+        return succeed(user)
 
 
 class EndpointCase(SynchronousTestCase):
@@ -141,6 +149,30 @@ class ClientTests(EndpointCase):
         self.assertEqual(self.tools[0].cancelled, 1)
         self.assertEqual(self.sessions.requests_of(Caller("ada", ("dev",))), 0)
         self.server.clock.advance(ALIVE_SECONDS)
+
+    def test_token_expires(self) -> None:
+        """A call that waits ends when its token does, with the reason; another token goes on."""
+        session = self.begin()
+        old, new = self.call("wait", session, "short"), self.call("wait", session)
+        self.server.clock.advance(SHORT_SECONDS)
+        (response,) = old.responses("POST")
+        result = json.loads(response.body)["result"]
+        self.assertTrue(result["isError"])
+        self.assertIn("token for this server has expired", result["content"][0]["text"])
+        self.assertEqual(self.tools[0].cancelled, 1)
+        self.tools[0].waiting[1].callback(None)
+        self.assertIn('"isError":false', new.responses("POST")[0].body.decode())
+
+    def test_token_expires_in_the_queue(self) -> None:
+        """A call that waits for its turn ends, too, and has no turn later."""
+        session = self.begin()
+        working = [self.call("wait", session) for _ in range(AT_ONCE_PER_PERSON)]
+        queued = self.call("echo", session, "short")
+        self.server.clock.advance(SHORT_SECONDS)
+        self.assertIn(b"has expired", queued.responses("POST")[0].body)
+        self.assertEqual(self.tools[0].cancelled, 0)
+        for each in working:
+            each.lose()
 
     def test_metadata(self) -> None:
         """Anybody may read where tokens for this resource come from."""

@@ -10,9 +10,11 @@ Source: https://modelcontextprotocol.io/specification/2025-11-25/basic/transport
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Sequence
 from urllib.parse import urlsplit
 
+from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import LoopingCall
 
@@ -23,14 +25,16 @@ from twisted_exec.api.status import (
     Unauthorized,
     UnsupportedMediaType,
 )
+from twisted_exec.auth.oidc.authenticator import LEEWAY_SECONDS
 from twisted_exec.cli.mcp.messages import (
     INVALID_REQUEST,
     METHOD_NOT_FOUND,
     Call,
     RPCError,
     decode,
+    encode_result,
 )
-from twisted_exec.cli.mcp.protocol import METHODS, VERSIONS
+from twisted_exec.cli.mcp.protocol import METHODS, VERSIONS, failure
 from twisted_exec.cli.mcp.table import BY_NAME
 from twisted_exec.mcp.sessions import Bound, Sessions
 from twisted_exec.mcp.turns import WAITING_SECONDS, WORKING_SECONDS, CallTurns
@@ -45,6 +49,9 @@ SESSION, VERSION = b"Mcp-Session-Id", b"Mcp-Protocol-Version"
 ALIVE_SECONDS = 15.0
 """How often a stream that waits has a comment."""
 
+_LONGEST_SECONDS = 3600.0
+"""More than any call takes."""
+_EXPIRED = "your token for this server has expired during the call, so the call has ended: get another token, and call again"
 _EVENTS = b"text/event-stream"
 _COMMENT = b": waiting\n\n"
 
@@ -179,7 +186,7 @@ class Endpoint(Dispatcher):
             )
         with self._sessions.used(bound):
             if call.method == "tools/call":
-                await self._call(request, bound, call, raw)
+                await self._call(request, bound, caller, call, raw)
             else:
                 response = await bound.session.received(raw)
                 respond(request, 200, response, "application/json")
@@ -193,19 +200,31 @@ class Endpoint(Dispatcher):
             self._sessions.end(bound)
         respond(request, 200, response, "application/json")
 
-    async def _call(self, request: Request, bound: Bound, call: Call, raw: bytes) -> None:
+    async def _call(
+        self, request: Request, bound: Bound, caller: Caller, call: Call, raw: bytes
+    ) -> None:
+        assert call.id is not None  # it is no notification
         events = _Events(request, self._clock)
         try:
-            tool = BY_NAME.get(str(call.params.get("name")))
-            seconds = WAITING_SECONDS if tool is not None and tool.waits else WORKING_SECONDS
-            turn = await self._turns.next(bound.caller.name, seconds)
-            try:
-                response = await bound.session.received(raw)
-            finally:
-                turn.end()
+            calling = Deferred.fromCoroutine(self._in_turn(bound, call, raw))
+            left = caller.expires - time.time()
+            if left <= 0:  # the token was accepted all the same
+                left += LEEWAY_SECONDS
+            expired = encode_result(call.id, failure(_EXPIRED))
+            calling.addTimeout(min(left, _LONGEST_SECONDS), self._clock, lambda *_: expired)
+            response = await calling
         finally:
             events.stop()
         events.send(response)
+
+    async def _in_turn(self, bound: Bound, call: Call, raw: bytes) -> bytes:
+        tool = BY_NAME.get(str(call.params.get("name")))
+        seconds = WAITING_SECONDS if tool is not None and tool.waits else WORKING_SECONDS
+        turn = await self._turns.next(bound.caller.name, seconds)
+        try:
+            return await bound.session.received(raw)
+        finally:
+            turn.end()
 
 
 class _Events:

@@ -6,8 +6,9 @@ Source: https://modelcontextprotocol.io/specification/2025-11-25/basic/authoriza
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from twisted_exec.api.status import Forbidden, Unauthorized
@@ -27,10 +28,16 @@ _MOST_GROUPS = 64
 
 @dataclass(frozen=True)
 class Caller:
-    """The user of a request; ``groups`` are those of the token, without that of all users."""
+    """
+    The user of a request.
+
+    :param groups: those of the token, without that of all users.
+    :param expires: the end of the token, in seconds since 1970.
+    """
 
     name: str
     groups: tuple[str, ...] = ()
+    expires: float = field(default=math.inf, compare=False)
 
 
 class Users:
@@ -71,7 +78,7 @@ def caller_of(user: User) -> Caller:
             raise Forbidden("the name of the user, or of a group, is no plain text")
         if name.startswith(_RESERVED):
             raise Forbidden(f'nobody gets a user or a group "{_RESERVED}..." here')
-    return Caller(user.name, groups)
+    return Caller(user.name, groups, user.expires)
 
 
 class OwnLogin:
