@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+from twisted.python.usage import Options
 from twisted.trial.unittest import SynchronousTestCase
 
 
@@ -22,3 +23,17 @@ def refusal(test: SynchronousTestCase, program: str, make: Callable[[], object])
     test.assertTrue(message.startswith(f"{program}: "), message)
     test.assertNotIn("\n", message)
     return message
+
+
+def assert_required(
+    test: SynchronousTestCase, options: Callable[[], Options], words: Sequence[str]
+) -> None:
+    """
+    Check that each option is named in the refusal of a command line without it.
+
+    :param words: all that a command line needs, as ``--name=value``.
+    """
+    for missing in words:
+        rest = [each for each in words if each != missing]
+        with test.assertRaisesRegex(SystemExit, missing.partition("=")[0]):
+            options().parseOptions(rest)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.taps import assert_required
 from twisted_exec.mcp.options import Options
 
 REQUIRED = [
@@ -30,11 +31,7 @@ class OptionTests(SynchronousTestCase):
 
     def test_required(self) -> None:
         """Each of the required options is named when it is missing."""
-        for missing in REQUIRED:
-            options = Options()
-            words = [each for each in REQUIRED if each != missing]
-            error = self.assertRaises(SystemExit, options.parseOptions, words)
-            self.assertIn(missing.partition("=")[0], str(error))
+        assert_required(self, Options, REQUIRED)
 
     def test_url(self) -> None:
         """Clients must be able to use the URL, and nobody may read their tokens."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.nodeserver.test_tap import KUBECONFIG
-from tests.taps import refusal
+from tests.taps import assert_required, refusal
 from twisted_exec.api.dialects import SPHERIC
 from twisted_exec.program.service import ServiceWithCleanup
 from twisted_exec.racks.options import Options
@@ -52,10 +52,7 @@ class OptionsTests(SynchronousTestCase):
         ):
             with self.assertRaisesRegex(SystemExit, why):
                 self.options(option)
-        for option in REQUIRED:
-            name = option.partition("=")[0]
-            with self.assertRaisesRegex(SystemExit, name):
-                Options().parseOptions([each for each in REQUIRED if each != option])
+        assert_required(self, Options, REQUIRED)
 
     def test_service(self) -> None:
         """makeService returns the program, and writes nothing; a missing kubeconfig is one line."""

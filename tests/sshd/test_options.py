@@ -10,7 +10,7 @@ from pathlib import Path
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests import needs
-from tests.taps import refusal
+from tests.taps import assert_required, refusal
 from twisted_exec.program.service import ServiceWithCleanup
 
 from .files import write_files
@@ -63,10 +63,7 @@ class OptionsTests(SynchronousTestCase):
         ):
             with self.assertRaisesRegex(SystemExit, why):
                 self.options(option)
-        for option in REQUIRED:
-            name = option.partition("=")[0]
-            with self.assertRaisesRegex(SystemExit, name):
-                Options().parseOptions([each for each in REQUIRED if each != option])
+        assert_required(self, Options, REQUIRED)
 
 
 class TapTests(SynchronousTestCase):

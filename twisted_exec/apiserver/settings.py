@@ -17,7 +17,12 @@ from twisted_exec.apiserver.node_pods.options import KubeletAccess
 from twisted_exec.apiserver.serving_settings import ServingSettings
 from twisted_exec.apiserver.signing.authority import CAPair
 from twisted_exec.program.options.declaration import OPTION, ProgramOption, Required
-from twisted_exec.program.options.shared import DRAIN_SECONDS, SHUTDOWN_DELAY_SECONDS
+from twisted_exec.program.options.shared import (
+    DRAIN_SECONDS,
+    SERVING_CERTIFICATE,
+    SERVING_KEY,
+    SHUTDOWN_DELAY_SECONDS,
+)
 from twisted_exec.program.options.values import duration, seconds
 from twisted_exec.tls.endpoints import listening_address
 from twisted_exec.web.oidc import WebClient
@@ -91,26 +96,8 @@ class Settings(ServingSettings):
             )
         }
     )
-    certificate: str = field(
-        metadata={
-            OPTION: ProgramOption(
-                "tls-cert-file",
-                "Serving certificate (PEM).",
-                is_path=True,
-                required=Required("the serving certificate"),
-            )
-        }
-    )
-    key: str = field(
-        metadata={
-            OPTION: ProgramOption(
-                "tls-private-key-file",
-                "Private key of the serving certificate (PEM).",
-                is_path=True,
-                required=Required("the private key of the serving certificate"),
-            )
-        }
-    )
+    certificate: str = field(metadata={OPTION: SERVING_CERTIFICATE})
+    key: str = field(metadata={OPTION: SERVING_KEY})
     client_ca: str = field(
         metadata={
             OPTION: ProgramOption(

@@ -14,8 +14,8 @@ from twisted.internet.interfaces import IReactorTime
 from twisted_exec.api.status import NotFound, ServiceUnavailable, TooManyRequests
 from twisted_exec.cli.mcp.protocol import ServerSession
 from twisted_exec.mcp.users import Caller
-from twisted_exec.program.options.declaration import OPTION, ProgramOption
-from twisted_exec.program.options.values import number_of_sessions
+from twisted_exec.program.options.declaration import OPTION
+from twisted_exec.program.options.shared import limit
 
 IDLE_SECONDS = 900.0
 """A session without a request for this time ends."""
@@ -31,33 +31,20 @@ class Limits:
 
     sessions: int = field(
         default=2000,
-        metadata={
-            OPTION: ProgramOption(
-                "max-sessions", "Sessions at a time, in all.", number_of_sessions, group="Limits"
-            )
-        },
+        metadata={OPTION: limit("max-sessions", "Sessions at a time, in all.")},
     )
     sessions_per_user: int = field(
         default=50,
         metadata={
-            OPTION: ProgramOption(
+            OPTION: limit(
                 "max-sessions-per-user",
                 "Sessions of one user at a time; a further one ends the one that was idle longest.",
-                number_of_sessions,
-                group="Limits",
             )
         },
     )
     calls_per_user: int = field(
         default=32,
-        metadata={
-            OPTION: ProgramOption(
-                "max-calls-per-user",
-                "Calls of one user at a time.",
-                number_of_sessions,
-                group="Limits",
-            )
-        },
+        metadata={OPTION: limit("max-calls-per-user", "Calls of one user at a time.")},
     )
 
 

@@ -9,7 +9,8 @@ from urllib.parse import urlsplit
 
 from twisted_exec.mcp.sessions import Limits
 from twisted_exec.program.options.declaration import OPTION, ProgramOption, Required
-from twisted_exec.tls.endpoints import listening_address, listening_address_or_none
+from twisted_exec.program.options.shared import SERVING_CERTIFICATE, SERVING_KEY, health_listen
+from twisted_exec.tls.endpoints import listening_address
 
 LISTEN = "tcp:8443"
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -49,26 +50,8 @@ class Settings:
             )
         }
     )
-    certificate: str = field(
-        metadata={
-            OPTION: ProgramOption(
-                "tls-cert-file",
-                "Serving certificate (PEM).",
-                is_path=True,
-                required=Required("the serving certificate"),
-            )
-        }
-    )
-    key: str = field(
-        metadata={
-            OPTION: ProgramOption(
-                "tls-private-key-file",
-                "Private key of the serving certificate (PEM).",
-                is_path=True,
-                required=Required("the private key of the serving certificate"),
-            )
-        }
-    )
+    certificate: str = field(metadata={OPTION: SERVING_CERTIFICATE})
+    key: str = field(metadata={OPTION: SERVING_KEY})
     listen: str = field(
         default=LISTEN,
         metadata={
@@ -81,16 +64,5 @@ class Settings:
             )
         },
     )
-    health_listen: str = field(
-        default="",
-        metadata={
-            OPTION: ProgramOption(
-                "health-listen",
-                "Endpoint for probes and metrics, without TLS; empty: none.",
-                listening_address_or_none,
-                default="tcp:10261:interface=127.0.0.1",
-                listens=True,
-            )
-        },
-    )
+    health_listen: str = field(default="", metadata={OPTION: health_listen(10261)})
     limits: Limits = field(default=Limits(), metadata={OPTION: Limits})

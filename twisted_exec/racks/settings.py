@@ -7,8 +7,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from twisted_exec.program.options.declaration import OPTION, ProgramOption, Required
+from twisted_exec.program.options.shared import health_listen
 from twisted_exec.racks.plan import OBSERVED, ON, Target
-from twisted_exec.tls.endpoints import listening_address_or_none
 
 CONFIRM_SECONDS = 60.0
 """How long a Server must be missing before a request decides whether it is gone."""
@@ -60,16 +60,5 @@ class Settings:
             )
         },
     )
-    health_listen: str = field(
-        default="",
-        metadata={
-            OPTION: ProgramOption(
-                "health-listen",
-                "Endpoint for probes and metrics, without TLS; empty: none.",
-                listening_address_or_none,
-                default="tcp:10259:interface=127.0.0.1",
-                listens=True,
-            )
-        },
-    )
+    health_listen: str = field(default="", metadata={OPTION: health_listen(10259)})
     confirm_seconds: float = CONFIRM_SECONDS

@@ -7,8 +7,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from twisted_exec.program.options.declaration import OPTION, ProgramOption
+from twisted_exec.program.options.shared import health_listen
 from twisted_exec.spacemanager import PROGRAM
-from twisted_exec.tls.endpoints import listening_address_or_none
 
 NAMESPACE, LEASE = "kube-system", PROGRAM
 
@@ -56,15 +56,4 @@ class Settings:
         },
     )
     identity: str = ""
-    health_listen: str = field(
-        default="",
-        metadata={
-            OPTION: ProgramOption(
-                "health-listen",
-                "Endpoint for probes and metrics, without TLS; empty: none.",
-                listening_address_or_none,
-                default="tcp:10258:interface=127.0.0.1",
-                listens=True,
-            )
-        },
-    )
+    health_listen: str = field(default="", metadata={OPTION: health_listen(10258)})

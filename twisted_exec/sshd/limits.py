@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from twisted_exec.program.options.declaration import OPTION, ProgramOption
-from twisted_exec.program.options.values import number_of_sessions
+from twisted_exec.program.options.declaration import OPTION
+from twisted_exec.program.options.shared import limit
 
 TOO_MANY_IN_ALL = "there are too many connections at this server: try again later"
 EVICTED = (
@@ -33,53 +33,36 @@ class Limits:
 
     connections: int = field(
         default=2000,
-        metadata={
-            OPTION: ProgramOption(
-                "max-connections", "Connections at a time.", number_of_sessions, group="Limits"
-            )
-        },
+        metadata={OPTION: limit("max-connections", "Connections at a time.")},
     )
     before_login: int = field(
         default=100,
         metadata={
-            OPTION: ProgramOption(
+            OPTION: limit(
                 "max-logins",
                 "Connections at a time that have not logged in; a further one ends the oldest of them.",
-                number_of_sessions,
-                group="Limits",
             )
         },
     )
     before_login_per_address: int = field(
         default=20,
         metadata={
-            OPTION: ProgramOption(
+            OPTION: limit(
                 "max-logins-per-address",
                 "Those from one IPv4 address, or one /64 of IPv6; a further one ends the oldest of them.",
-                number_of_sessions,
-                group="Limits",
             )
         },
     )
     connections_per_user: int = field(
         default=50,
-        metadata={
-            OPTION: ProgramOption(
-                "max-connections-per-user",
-                "Connections of one user at a time.",
-                number_of_sessions,
-                group="Limits",
-            )
-        },
+        metadata={OPTION: limit("max-connections-per-user", "Connections of one user at a time.")},
     )
     sessions_per_user: int = field(
         default=100,
         metadata={
-            OPTION: ProgramOption(
+            OPTION: limit(
                 "max-sessions-per-user",
                 "Sessions of one user at a time, in all connections; a connection has at most 10.",
-                number_of_sessions,
-                group="Limits",
             )
         },
     )

@@ -7,9 +7,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from twisted_exec.program.options.declaration import OPTION, ProgramOption
+from twisted_exec.program.options.shared import health_listen
 from twisted_exec.program.options.values import seconds_between
 from twisted_exec.sshd.limits import Limits
-from twisted_exec.tls.endpoints import listening_address, listening_address_or_none
+from twisted_exec.tls.endpoints import listening_address
 
 LISTEN = "tcp:2222"
 
@@ -41,18 +42,7 @@ class Settings:
             )
         },
     )
-    health_listen: str = field(
-        default="",
-        metadata={
-            OPTION: ProgramOption(
-                "health-listen",
-                "Endpoint for probes and metrics, without TLS; empty: none.",
-                listening_address_or_none,
-                default="tcp:10260:interface=127.0.0.1",
-                listens=True,
-            )
-        },
-    )
+    health_listen: str = field(default="", metadata={OPTION: health_listen(10260)})
     login_seconds: float = field(
         default=30.0,
         metadata={

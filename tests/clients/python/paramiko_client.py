@@ -25,6 +25,11 @@ def main(path: str, host: str, *words: str) -> int:
     if not keys.check(config["hostkeyalias"], transport.get_remote_server_key()):
         raise SystemExit("it has another host key")
     transport.auth_none("ada")
+    return use(transport, *words)
+
+
+def use(transport: paramiko.Transport, *words: str) -> int:
+    """Do what the words say, and close the connection."""
     try:
         if words == ("forward",):
             transport.open_channel("direct-tcpip", ("10.0.0.1", 22), ("127.0.0.1", 1))

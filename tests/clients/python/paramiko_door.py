@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 
 import paramiko
-from paramiko_client import session
+from paramiko_client import use
 
 
 def main(key: str, known_hosts: str, port: str, user: str, *words: str) -> int:
@@ -20,16 +20,7 @@ def main(key: str, known_hosts: str, port: str, user: str, *words: str) -> int:
     )
     transport = client.get_transport()
     assert transport is not None
-    try:
-        if words == ("forward",):
-            transport.open_channel("direct-tcpip", ("10.0.0.1", 22), ("127.0.0.1", 1))
-            return 0
-        return session(transport.open_session(), " ".join(words))
-    except paramiko.ChannelException as refused:
-        print(refused.text, file=sys.stderr)
-        return 1
-    finally:
-        client.close()
+    return use(transport, *words)
 
 
 if __name__ == "__main__":

@@ -1,19 +1,55 @@
 """
-Options that several programs share: allowed origins, time for draining and before a shutdown, verbs of consoles, ports
-of Spaces.
+Options that several programs share: serving certificates, probes, limits, allowed origins, time for draining and before a
+shutdown, verbs of consoles, ports of Spaces.
 """
 
 from __future__ import annotations
 
-from twisted_exec.program.options.declaration import ProgramOption
+from twisted_exec.program.options.declaration import ProgramOption, Required
 from twisted_exec.program.options.values import (
     COMPATIBLE,
     STRICT,
     console_verbs,
+    number_of_sessions,
     port_range,
     seconds,
 )
+from twisted_exec.tls.endpoints import listening_address_or_none
 from twisted_exec.wire.cross_site import read_origin
+
+SERVING_CERTIFICATE = ProgramOption(
+    "tls-cert-file",
+    "Serving certificate (PEM).",
+    is_path=True,
+    required=Required("the serving certificate"),
+)
+SERVING_KEY = ProgramOption(
+    "tls-private-key-file",
+    "Private key of the serving certificate (PEM).",
+    is_path=True,
+    required=Required("the private key of the serving certificate"),
+)
+
+
+def health_listen(port: int) -> ProgramOption:
+    """
+    Return the option for the endpoint of probes and metrics.
+
+    :param port: of the loopback address, by default.
+    """
+    return ProgramOption(
+        "health-listen",
+        "Endpoint for probes and metrics, without TLS; empty: none.",
+        listening_address_or_none,
+        default=f"tcp:{port}:interface=127.0.0.1",
+        listens=True,
+    )
+
+
+def limit(name: str, description: str) -> ProgramOption:
+    """Return the option for a number of connections, sessions or calls."""
+    return ProgramOption(name, description, number_of_sessions, group="Limits")
+
 
 ALLOWED_ORIGIN = ProgramOption(
     "allowed-origin",
