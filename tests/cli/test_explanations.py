@@ -20,7 +20,7 @@ from twisted_exec.api.status import (
     TooManyRequests,
     Unauthorized,
 )
-from twisted_exec.cli.explanations import doctor_hint, explain, not_allowed
+from twisted_exec.cli.explanations import ask_for_role, doctor_hint, explain, not_allowed
 from twisted_exec.cli.refusal_texts import with_next_request
 from twisted_exec.kube.kubeconfig.client_config import (
     ClientConfig,
@@ -231,6 +231,18 @@ class ExplainTests(SynchronousTestCase):
             "the role view: kubectl create clusterrolebinding ann-x-view --clusterrole=view --user=ann@x",
         )
         self.assertEqual(told("delete", "widgets", group="x"), "a role with delete on widgets")
+
+    def test_agent(self) -> None:
+        """An agent reads whose rights it needs, and no command that gives it a role of its own."""
+        for group, resource in (
+            ("compute.ironcore.dev", "machines"),
+            ("compute.ironcore.dev", "machinepools"),
+        ):
+            right = MissingRight("agent:ada:bot", "list", group, resource, "", "default")
+            told = ask_for_role(right)
+            self.assertIn('ask user "ada"', told)
+            self.assertIn('what both the group "agents" and that user may', told)
+            self.assertNotIn("kubectl", told)
 
     def test_servers_remedy(self) -> None:
         """The command takes the place of the server's own remedy."""

@@ -12,6 +12,7 @@ import shlex
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from twisted_exec.api.agents import AGENTS, is_agent, person_of
 from twisted_exec.api.dialects import DIALECTS
 from twisted_exec.api.missing_right import MAY_OBSERVE, MissingRight, message_without_remedy
 from twisted_exec.api.obstacles import Obstacle, obstacles_of
@@ -222,6 +223,12 @@ def ask_for_role(*rights: MissingRight, observing_helps: bool = True, way: WayIn
     from twisted_exec.auth.default_roles import CONSOLE_OBSERVER, smallest_roles
 
     right = rights[-1]
+    if is_agent(right.user):  # a role of its own would not help, or lift the limits of agents
+        person = person_of(right.user)
+        return (
+            f'ask user "{person}" or an administrator: an agent may do at most what both the group "{AGENTS}" and '
+            "that user may"
+        )
     if _is_of_cluster(right):
         return _ask_for_right(right)
     roles = smallest_roles(rights)

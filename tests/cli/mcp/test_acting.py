@@ -11,9 +11,12 @@ from twisted.internet import reactor as _reactor
 
 from tests.cli.mcp.test_output import HOSTILE
 from tests.cli.mcp.test_tools import Server, ToolsCase
+from twisted_exec.cli.mcp.acting import Actor, Failed
 from twisted_exec.cli.mcp.held import HINT, MOST_CONSOLES
+from twisted_exec.cli.mcp.output import ANSWER_BYTES, newest_output
 from twisted_exec.cli.mcp.tools import ConsoleTools
 from twisted_exec.console.notices import HINT as PEOPLES_HINT
+from twisted_exec.console.notices import WAIT
 from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.interfaces import Break, Ending, Role
 from twisted_exec.streaming.remotecommand.resumable import Resumption
@@ -220,6 +223,47 @@ class ConsoleTests(ToolsCase):
             pass  # the mark is under way
         self.assertEqual(self.machine.wishes, [Role.WRITER])
         self.assertEqual(self.machine.received, b"one\rthree\r")
+
+    async def test_visit_goes_on(self) -> None:
+        """A command that was not typed, or takes too long, does not end the visit, whose approval would go with it."""
+        self.machine = self.serve(Machine(Notice("x", NoticeKind.ROLE, NoticeRole.WRITER)))
+        await self.act("send", text="one\n")
+        transport: Any = self.machine.transport
+        transport.send_mark(Attendance(2, "bob"))
+        transport.send_mark(
+            Notice(f"bob has taken over {WAIT}", NoticeKind.ROLE, NoticeRole.OBSERVER, writer="bob")
+        )
+        self.assertIn(f"bob has taken over {HINT}", await self.failure("run", command="id"))
+        self.assertEqual((self.machine.received, self.machine.attachments), (b"one\r", 1))
+        self.assertTrue(json.loads((await self.act("leave_console"))[0])["left"])
+
+    async def test_flood(self) -> None:
+        """An answer has 16 KiB whatever is printed, and says where the log goes on; also one that fails."""
+        floods = (b"x" * 100_000, b"\xff" * 100_000, b"\xf0\x9f\x99\x82\n" * 20_000, HOSTILE * 900)
+        for number, self.machine.answer in enumerate(floods):
+            texts = await self.act("send", text=f"{number}\n")
+            facts = json.loads(texts[0])
+            self.assertLessEqual(sum(len(each.encode()) for each in texts), ANSWER_BYTES)
+            self.assertGreater(len(texts[1].encode()), ANSWER_BYTES // 4)
+            self.assertTrue(all(each.startswith("| ") for each in texts[1].split("\n")[1:]))
+            first = facts["offset"] + facts["omitted_bytes"]
+            raw = self.machine.output[first : facts["next_offset"]]
+            self.assertEqual("\n".join(newest_output(raw)[0]), texts[1].partition("\n")[2])
+
+    async def test_long_failure(self) -> None:
+        """A failure with a long reason has fewer rows of the machine."""
+        rows = ["| \N{REPLACEMENT CHARACTER}"] * 5000
+
+        async def failing(*_: object) -> None:
+            raise Failed("\N{PILE OF POO}" * 5000, {"offset": 1}, rows)
+
+        self.patch(Actor, "send", failing)
+        agent = ConsoleTools(self.config, reactor, self.connections)
+        self.addCleanup(agent.close)
+        result = await agent.call("send", {"machine": "vm", "text": "x"})
+        texts = [each["text"] for each in result["content"]]
+        self.assertEqual(len(texts), 3)
+        self.assertLessEqual(sum(len(each.encode()) for each in texts), ANSWER_BYTES)
 
     async def test_denied(self) -> None:
         """An agent without the right to type reads so."""

@@ -32,6 +32,7 @@ class Server(Logs):
 
     :ivar user: of all requests, and the groups.
     :ivar lines: of the screen.
+    :ivar requests: for consoles, by path.
     :ivar asked: paths of requests, with their methods.
     """
 
@@ -40,6 +41,7 @@ class Server(Logs):
         self.user, self.groups = "ada", ["dev"]
         self.lines = ["login:"]
         self.asked: list[str] = []
+        self.requests: dict[str, object] = {}
 
     async def dispatch(self, request: Request) -> None:
         path = request.path.decode()
@@ -62,8 +64,14 @@ class Server(Logs):
             respond_json(request, 200, screen)
         elif path.endswith("/consolerequests"):
             body = json.loads(request.content.read())
-            metadata = {"name": "vm-1", "creationTimestamp": "2999-01-01T00:00:00Z"}
-            respond_json(request, 201, {**body, "metadata": metadata})
+            name = f"vm-{len(self.requests) + 1}"
+            metadata = {"name": name, "creationTimestamp": "2999-01-01T00:00:00Z"}
+            made = self.requests[f"{path}/{name}"] = {**body, "metadata": metadata}
+            respond_json(request, 201, made)
+        elif "/consolerequests/" in path:
+            if (found := self.requests.get(path)) is None:
+                raise NotFound("consolerequests", path.rpartition("/")[2])
+            respond_json(request, 200, found)
         else:
             await super().dispatch(request)
 
@@ -256,6 +264,20 @@ class IdentityTests(ToolsCase):
         self.assertEqual(facts, {"machine": "default/vm", "request": "vm-1", "state": "pending"})
         self.assertIn(CONSOLEREQUESTS.resource.path("default"), self.served.asked[-1])
         self.assertIn("reason", await self.refusal("request_access"))
+
+    async def test_deleted_request(self) -> None:
+        """An agent whose request was deleted asks anew; for a request that it names, it reads that there is none."""
+        self.served.user, self.served.groups = "agent:ada:triage", ["agents"]
+        self.served.dialects = ()
+        tools = self.tools()
+        for name in ("vm-1", "vm-1"):
+            result = await tools.call("request_access", {"machine": "vm", "reason": "panic"})
+            self.assertEqual(json.loads(result["content"][0]["text"])["request"], name)
+        self.served.requests = {"other": {}, **dict.fromkeys(self.served.requests)}
+        result = await tools.call("request_access", {"machine": "vm", "reason": "panic"})
+        self.assertEqual(json.loads(result["content"][0]["text"])["request"], "vm-3")
+        why = await self.refusal("request_access", request="vm-1", reason="panic")
+        self.assertIn("not found", why)
 
     async def test_policies(self) -> None:
         """A refusal of a policy says which tool, or which parameter, helps."""

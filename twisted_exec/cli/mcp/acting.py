@@ -14,19 +14,20 @@ from twisted.internet.interfaces import IReactorTime
 
 from twisted_exec.api.kinds import CONSOLEREQUESTS
 from twisted_exec.api.kinds.consolerequests import APPROVED, PENDING, state_of
+from twisted_exec.api.status import APIError, NotFound
+from twisted_exec.cli.client import CommandClient
 from twisted_exec.cli.console.script import SETTLE_SECONDS, Expect, Script
 from twisted_exec.cli.console.session import TIMED_OUT_CODE, Outcome
 from twisted_exec.cli.console.shell_run import Remedies, ShellRun
 from twisted_exec.cli.failures import InputError
 from twisted_exec.cli.mcp.held import Consoles, HeldConsole
 from twisted_exec.cli.mcp.keys import typed
-from twisted_exec.cli.mcp.output import ANSWER_BYTES, FACTS_BYTES, newest, rows_of
+from twisted_exec.cli.mcp.output import ANSWER_BYTES, newest_output
 from twisted_exec.cli.mcp.reading import Facts, Reader, search_of
 
 QUIET_SECONDS = 0.5
 """A machine that prints nothing for this time has answered."""
 MOST_QUIET_SECONDS = 3.0
-_PRINTED_BYTES = ANSWER_BYTES - FACTS_BYTES
 _LONGEST_PREFIX = 200
 _BELOW = "shown below"
 """Stands for a line of the machine in a message: the answer has it where output belongs."""
@@ -77,28 +78,23 @@ class _Run(ShellRun):
 
 
 class _Printed:
-    """What the machine printed during a call: the newest part that fits."""
+    """What the machine printed during a call: the newest part."""
 
     def __init__(self) -> None:
         self._data = bytearray()
-        self.omitted_bytes = 0
+        self._dropped_bytes = 0
 
     def take(self, data: bytes) -> None:
         self._data += data
-        if len(self._data) > 4 * _PRINTED_BYTES:
-            self._cut(2 * _PRINTED_BYTES)
+        if len(self._data) > 4 * ANSWER_BYTES:
+            excess = len(self._data) - 2 * ANSWER_BYTES
+            self._dropped_bytes += excess
+            del self._data[:excess]
 
-    def _cut(self, size: int) -> None:
-        self.omitted_bytes += len(self._data) - size
-        del self._data[:-size]
-
-    def rows(self) -> list[str]:
-        if len(self._data) > _PRINTED_BYTES:
-            self._cut(_PRINTED_BYTES)
-        lines = bytes(self._data).split(b"\n")
-        if not lines[-1]:
-            lines.pop()
-        return newest([row for line in lines for row in rows_of(line)])
+    def newest(self) -> tuple[list[str], int]:
+        """Return the rows that fit into an answer, and how many bytes before them do not."""
+        rows, omitted = newest_output(bytes(self._data))
+        return rows, self._dropped_bytes + omitted
 
 
 class Actor:
@@ -125,14 +121,14 @@ class Actor:
         if (search := search_of(pattern)) is not None:
             script = Expect(self._reactor, [data, ("wait_for", search)], limited=False)
         console = await self._consoles.at((namespace, name), arguments.get("reason", ""))
-        facts, printed, outcome = await self._drive(console, script, arguments["timeout_seconds"])
+        facts, rows, outcome = await self._drive(console, script, arguments["timeout_seconds"])
         if search is not None:
             facts["matched"] = not outcome.exit_code
         if not await console.settled():
             facts["warning"] = "the server has not confirmed yet that the machine got the input"
         if outcome.exit_code not in (0, TIMED_OUT_CODE):
-            raise Failed(outcome.line, facts, printed.rows())
-        return facts, printed.rows()
+            raise Failed(outcome.line, facts, rows)
+        return facts, rows
 
     async def run(
         self, namespace: str, name: str, arguments: Mapping[str, Any]
@@ -149,17 +145,17 @@ class Actor:
             )
         except ValueError as problem:
             raise InputError(str(problem)) from None
-        facts, printed, outcome = await self._drive(console, script, arguments["timeout_seconds"])
+        facts, rows, outcome = await self._drive(console, script, arguments["timeout_seconds"])
         if outcome.line:
-            # The shell is not known any more: the next run looks at it anew.
-            console.close()
-            rows = printed.rows() or rows_of(script.shown_line)
-            raise Failed(outcome.line, facts, rows)
-        return {"exit_code": outcome.exit_code, **facts}, printed.rows()
+            if script.left:
+                # A shell may read it later, as if it were the next run's: its session has another nonce.
+                console.close()
+            raise Failed(outcome.line, facts, rows or newest_output(script.shown_line)[0])
+        return {"exit_code": outcome.exit_code, **facts}, rows
 
     async def _drive(
         self, console: HeldConsole, script: Script, seconds: float
-    ) -> tuple[Facts, _Printed, Outcome]:
+    ) -> tuple[Facts, list[str], Outcome]:
         printed = _Printed()
         before = console.position
         # A script first waits until the console is quiet.
@@ -169,9 +165,10 @@ class Actor:
             facts |= {"epoch": begin.epoch, "offset": begin.offset}
         if not console.is_gone and (after := console.position) is not None:
             facts["next_offset"] = after.offset
-        if printed.omitted_bytes:
-            facts["omitted_bytes"] = printed.omitted_bytes
-        return facts, printed, outcome
+        rows, omitted = printed.newest()
+        if omitted:
+            facts["omitted_bytes"] = omitted
+        return facts, rows, outcome
 
     async def send_break(self, namespace: str, name: str, reason: str) -> Facts:
         """Send BREAK."""
@@ -215,15 +212,13 @@ class Actor:
 
     async def request(self, namespace: str, name: str, arguments: Mapping[str, Any]) -> Facts:
         """Create a ConsoleRequest, or return what became of one."""
-        where = namespace, name
-        known = arguments.get("request") or self._requests.get(where, "")
         client = self._reader.client()
         try:
-            if known:
-                request = await client.get(CONSOLEREQUESTS.resource, known, namespace)
-                state = state_of(request, time.time())
-                if arguments.get("request") or state in (PENDING, APPROVED):
-                    return _about(request)
+            if named := arguments.get("request"):
+                return _about(await client.get(CONSOLEREQUESTS.resource, named, namespace))
+            request = await self._requested(client, namespace, name)
+            if request is not None and state_of(request, time.time()) in (PENDING, APPROVED):
+                return _about(request)
             if not arguments.get("reason"):
                 raise InputError("reason: say why you need the console, for the person who decides")
             spec = {
@@ -234,10 +229,24 @@ class Actor:
             }
             body = {"metadata": {"generateName": f"{name[:_LONGEST_PREFIX]}-"}, "spec": spec}
             request = await client.create(CONSOLEREQUESTS.resource, body, namespace)
-            self._requests[where] = str(request["metadata"]["name"])
+            self._requests[namespace, name] = str(request["metadata"]["name"])
             return _about(request)
         finally:
             await client.close()
+
+    async def _requested(
+        self, client: CommandClient, namespace: str, name: str
+    ) -> dict[str, Any] | None:
+        """Return the last request for a machine; ``None`` if there was none, or it was deleted."""
+        known = self._requests.get((namespace, name))
+        if known is None:
+            return None
+        try:
+            return await client.get(CONSOLEREQUESTS.resource, known, namespace)
+        except APIError as refusal:
+            if refusal.code != NotFound.code:
+                raise
+            return None
 
 
 class Failed(Exception):

@@ -18,7 +18,7 @@ from twisted_exec.api.status import APIError, BadGateway
 from twisted_exec.cli.console.script import Script, scripted_outcome
 from twisted_exec.cli.console.session import TIMED_OUT_CODE, Outcome
 from twisted_exec.cli.console.shell_run import new_nonce
-from twisted_exec.console.notices import with_kind
+from twisted_exec.console.notices import WAIT, with_kind
 from twisted_exec.kube.console import ConsoleOptions, open_console
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.streaming.remotecommand.stream import ConsoleStream, ConsoleUser
@@ -173,7 +173,7 @@ class HeldConsole(ConsoleUser):
         role = self._role
         if role is None or role.role is NoticeRole.WRITER:
             return None
-        return f"nothing was sent: {role.hinted(HINT)}"
+        return f"nothing was sent: {role.text}"
 
     async def _take_floor(self) -> None:
         """Ask for the floor, which another user may have left meanwhile; a writer is not asked to go."""
@@ -193,7 +193,6 @@ class HeldConsole(ConsoleUser):
         self._over, self._script, self._printed = over, script, printed
         late = self._reactor.callLater(timeout_seconds, self._late, timeout_seconds)
         try:
-            script.hint = HINT
             script.drive(self)
             if self._role is not None:
                 script.noticed(self._role)
@@ -250,7 +249,7 @@ class HeldConsole(ConsoleUser):
             self._printed(printed)
 
     def notice(self, notice: Notice) -> None:
-        notice = with_kind(notice)
+        notice = _for_agent(with_kind(notice))
         if notice.role is not None:
             self._role = notice
         if self._script is not None:
@@ -305,6 +304,14 @@ class HeldConsole(ConsoleUser):
             self._put_off()
         else:
             self.close()
+
+
+def _for_agent(notice: Notice) -> Notice:
+    """Return a notice with the remedy of agents: they take over from nobody, whatever role they have."""
+    text = notice.hinted(HINT)
+    if text.endswith(WAIT):
+        text = text.removesuffix(WAIT) + HINT
+    return replace(notice, text=text, hint="")
 
 
 class Consoles:

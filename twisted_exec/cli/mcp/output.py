@@ -66,9 +66,31 @@ def screen_rows(lines: list[str]) -> list[str]:
     return newest([f"{ROW}{printable(each)}".rstrip() for each in lines[:end]])
 
 
-def newest(rows: list[str]) -> list[str]:
-    """Return the last rows that fit into an answer."""
-    size = ANSWER_BYTES - FACTS_BYTES
+def newest_output(raw: bytes) -> tuple[list[str], int]:
+    """
+    Return the last rows of some output that fit into an answer, and how many bytes before them do not.
+
+    A long line is several rows.
+    """
+    lines = [line + b"\n" for line in raw.split(b"\n")]
+    lines[-1] = lines[-1][:-1]
+    parts = [
+        line[at : at + _LINE_BYTES] for line in lines for at in range(0, len(line), _LINE_BYTES)
+    ]
+    shown: list[list[str]] = []
+    spare, omitted = ANSWER_BYTES - FACTS_BYTES, len(raw)
+    for part in reversed(parts):
+        rows = rows_of(part)
+        spare -= sum(len(each.encode()) + 1 for each in rows)
+        if spare < 0:
+            break
+        shown.append(rows)
+        omitted -= len(part)
+    return [row for rows in reversed(shown) for row in rows], omitted
+
+
+def newest(rows: list[str], size: int = ANSWER_BYTES - FACTS_BYTES) -> list[str]:
+    """Return the last rows that fit into an answer, or into ``size`` bytes of it."""
     first = len(rows)
     while first and (size := size - len(rows[first - 1].encode()) - 1) >= 0:
         first -= 1

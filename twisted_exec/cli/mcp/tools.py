@@ -13,14 +13,15 @@ from twisted_exec.api.agents import AGENTS, is_agent
 from twisted_exec.api.display import display_name
 from twisted_exec.api.kinds.consolepolicies import REASON_REQUIRED
 from twisted_exec.api.kinds.reviews import SELFSUBJECTREVIEWS
+from twisted_exec.api.missing_right import message_without_remedy
 from twisted_exec.api.names import dns_label, dns_subdomain
-from twisted_exec.api.status import APIError, NotFound
+from twisted_exec.api.status import APIError, Forbidden, NotFound
 from twisted_exec.cli.console.approval import is_required
 from twisted_exec.cli.explanations import explain, not_allowed
 from twisted_exec.cli.failures import InputError
 from twisted_exec.cli.mcp.acting import Actor, Failed
 from twisted_exec.cli.mcp.held import Consoles
-from twisted_exec.cli.mcp.output import marked, printable
+from twisted_exec.cli.mcp.output import ANSWER_BYTES, FACTS_BYTES, marked, newest, printable
 from twisted_exec.cli.mcp.protocol import failure, text_block
 from twisted_exec.cli.mcp.reading import Facts, Reader, moment
 from twisted_exec.cli.mcp.table import BY_NAME, TOOLS, Tool, faults, with_defaults
@@ -33,7 +34,7 @@ _MOST_FAULTS = 4
 _MOST_PEOPLE = 50
 _LONGEST_MESSAGE = 900
 _VERBS = {
-    "list_machines": "list",
+    "list_machines": "list the machines of",
     "get_screen": "read the screen of",
     "read_log": "read the log of",
     "wait_for": "read the log of",
@@ -100,7 +101,9 @@ class ConsoleTools:
             facts, rows = await self._calls[name](namespace, machine, complete)
         except Failed as problem:
             said = [_message(problem.line), _facts(where, problem.facts)]
-            blocks = [*said, marked(where, problem.rows)] if problem.rows else said
+            spare = ANSWER_BYTES - FACTS_BYTES - sum(len(each.encode()) for each in said)
+            rows = newest(problem.rows, spare)
+            blocks = [*said, marked(where, rows)] if rows else said
             return {"content": [text_block(each) for each in blocks], "isError": True}
         except (InputError, KubeConfigError, TLSConfigError) as problem:
             return failure(_message(str(problem)))
@@ -135,10 +138,15 @@ class ConsoleTools:
         self._is_agent = True
 
     def _explain(self, refusal: APIError, tool: Tool, namespace: str, machine: str) -> str:
+        if refusal.code == Forbidden.code and "cannot impersonate" in refusal.message:
+            line = message_without_remedy(refusal)
+            return _message(
+                f"the program that serves these tools may not act as you, and its operator decides that: {line}"
+            )
         config = replace(self._config, namespace=namespace)
         act = _VERBS.get(tool.name, "type at")
         # Without the hint of commands, which costs a list of all machines: agents may call again and again.
-        line = not_allowed(refusal, explain(refusal, namespace, config), machine, act)
+        line = not_allowed(refusal, explain(refusal, namespace, config), machine or namespace, act)
         if refusal.code == NotFound.code and refusal.details.get("name") == machine:
             line += "; list_machines lists those that exist"
         if is_required(refusal):
