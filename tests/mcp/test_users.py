@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from twisted_exec.api.agents import PERSON_GROUPS
 from twisted_exec.api.status import Forbidden
 from twisted_exec.auth.interfaces import User
 from twisted_exec.kube.kubeconfig.client_config import (
@@ -26,13 +27,33 @@ class CallerTests(SynchronousTestCase):
         user = User("agent:ada:triage", ("agents", "system:authenticated"), uid="u")
         self.assertEqual(caller_of(user), Caller("agent:ada:triage", ("agents",)))
 
+    def test_groups_of_person(self) -> None:
+        """The groups in an agent's token are those of its person; a person keeps them as the own."""
+        user = User("agent:ada:triage", ("dev", "agents", "ops", "system:authenticated"))
+        caller = caller_of(user)
+        self.assertEqual(caller, Caller("agent:ada:triage", ("agents",), ("dev", "ops")))
+        self.assertEqual(caller_of(User("ada", ("dev",))), Caller("ada", ("dev",)))
+        acting = OwnLogin(lambda: OWN).acting_as(caller).impersonate
+        self.assertEqual(acting.groups, ("agents",))
+        self.assertEqual(acting.extra, ((PERSON_GROUPS, ("dev", "ops")),))
+
+    def test_half_an_agent(self) -> None:
+        """A name of an agent without the group, and the group without the name, are refused with the reason."""
+        for name, groups in (("agent:ada:triage", ()), ("agent:ada:triage", ("dev",))):
+            with self.assertRaises(Forbidden) as caught:
+                caller_of(User(name, groups))
+            self.assertIn('not the group "agents"', caught.exception.message)
+        with self.assertRaises(Forbidden) as caught:
+            caller_of(User("ada", ("agents",)))
+        self.assertIn("agent:PERSON:NAME", caught.exception.message)
+
     def test_reserved(self) -> None:
         """Nobody becomes a user or a group of Kubernetes itself."""
         for name, groups in (
             ("system:admin", ()),
             ("system:serviceaccount:a:b", ()),
             ("ada", ("system:masters",)),
-            ("ada", ("system:nodes", "agents")),
+            ("agent:ada:triage", ("agents", "system:nodes")),
             ("", ()),
             (" ada", ()),
             ("a\nb", ()),

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from twisted_exec.api.agents import AGENTS, PERSON_GROUPS, is_agent
 from twisted_exec.api.status import Forbidden, Unauthorized
 from twisted_exec.api.users import AUTHENTICATED
 from twisted_exec.auth.credentials import NO_HEADERS, presented
@@ -24,6 +25,7 @@ from twisted_exec.kube.kubeconfig.client_config import (
 
 _RESERVED = "system:"
 _MOST_GROUPS = 64
+_NEEDED = "a valid bearer token for this server is needed"
 
 
 @dataclass(frozen=True)
@@ -31,12 +33,14 @@ class Caller:
     """
     The user of a request.
 
-    :param groups: those of the token, without that of all users.
+    :param groups: of the user, without that of all users; an agent has that of agents alone.
+    :param person_groups: of the agent's person; empty for others.
     :param expires: the end of the token, in seconds since 1970.
     """
 
     name: str
     groups: tuple[str, ...] = ()
+    person_groups: tuple[str, ...] = ()
     expires: float = field(default=math.inf, compare=False)
 
 
@@ -58,9 +62,16 @@ class Users:
         :raises Forbidden: nobody may act as this user.
         """
         token = presented(request, NO_HEADERS).bearer_token()
-        user = None if token is None else await self._authenticator.authenticate_token(token)
+        if token is None:
+            raise Unauthorized(_NEEDED)
+        try:
+            user = await self._authenticator.authenticate_token(token)
+        except Unauthorized:
+            user = None
         if user is None:
-            raise Unauthorized("a bearer token for this server is needed")
+            raise Unauthorized(
+                f"{_NEEDED}, and this one is not: its operator finds the cause in the log"
+            )
         return caller_of(user)
 
 
@@ -68,7 +79,9 @@ def caller_of(user: User) -> Caller:
     """
     Return whom the program impersonates for a user.
 
-    :raises Forbidden: it is a user or a group of Kubernetes itself, or has no plain name.
+    The groups in an agent's token, besides that of agents, are those of its person.
+
+    :raises Forbidden: it is a user or a group of Kubernetes itself, has no plain name, or is half an agent.
     """
     groups = tuple(each for each in user.groups if each != AUTHENTICATED)
     if len(groups) > _MOST_GROUPS:
@@ -78,7 +91,20 @@ def caller_of(user: User) -> Caller:
             raise Forbidden("the name of the user, or of a group, is no plain text")
         if name.startswith(_RESERVED):
             raise Forbidden(f'nobody gets a user or a group "{_RESERVED}..." here')
-    return Caller(user.name, groups, user.expires)
+    if not is_agent(user.name):
+        if AGENTS in groups:
+            raise Forbidden(
+                f'the token has the group "{AGENTS}", and the name "{user.name}", which is not that of an agent '
+                "(agent:PERSON:NAME): the identity provider must give both or none"
+            )
+        return Caller(user.name, groups, expires=user.expires)
+    if AGENTS not in groups:
+        raise Forbidden(
+            f'the token has the name of the agent "{user.name}", and not the group "{AGENTS}": the identity provider '
+            "must give both or none"
+        )
+    of_person = tuple(each for each in groups if each != AGENTS)
+    return Caller(user.name, (AGENTS,), of_person, user.expires)
 
 
 class OwnLogin:
@@ -103,5 +129,6 @@ class OwnLogin:
 
     def acting_as(self, caller: Caller) -> ClientConfig:
         """Return the configuration for requests of a user."""
-        user = ImpersonatedUser(caller.name, groups=caller.groups)
+        of_person = ((PERSON_GROUPS, caller.person_groups),) if caller.person_groups else ()
+        user = ImpersonatedUser(caller.name, groups=caller.groups, extra=of_person)
         return replace(self._current(), impersonate=user)
