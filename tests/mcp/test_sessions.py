@@ -63,11 +63,31 @@ class SessionsTests(SynchronousTestCase):
         self.sessions.begin(ADA)
 
     def test_limit_of_all(self) -> None:
-        """At the limit of all sessions others are refused, and nobody loses one."""
-        kept = [self.sessions.begin(each) for each in (ADA, ADA, BOB)]
+        """At the limit of all sessions others are refused, and nobody loses the only one."""
+        kept = [self.sessions.begin(Caller(each)) for each in "abc"]
         self.assertRaises(ServiceUnavailable, self.sessions.begin, Caller("eve"))
         for bound in kept:
             self.sessions.find(bound.id, bound.caller)
+
+    def test_crowd(self) -> None:
+        """At the limit of all sessions the person who has the most, with all agents, loses the one that was idle longest."""
+        agents = [Caller(f"agent:ada:{each}") for each in "xy"]
+        crowd = [self.sessions.begin(each) for each in agents]
+        bob = self.sessions.begin(BOB)
+        self.clock.advance(1)
+        self.sessions.find(crowd[0].id, agents[0])
+        eve = self.sessions.begin(Caller("eve"))
+        self.assertRaises(NotFound, self.sessions.find, crowd[1].id, agents[1])
+        for bound in (crowd[0], bob, eve):
+            self.sessions.find(bound.id, bound.caller)
+
+    def test_busy_crowd(self) -> None:
+        """A session with a request does not end for that of another."""
+        crowd = [self.sessions.begin(Caller(f"agent:ada:{each}")) for each in "xyz"]
+        with self.sessions.used(crowd[0]), self.sessions.used(crowd[1]):
+            self.sessions.begin(BOB)
+            self.assertRaises(ServiceUnavailable, self.sessions.begin, Caller("eve"))
+            self.assertEqual(len(self.sessions), 3)
 
     def test_idle(self) -> None:
         """A session without a request ends after a while, and one that is used after some hours."""

@@ -5,12 +5,14 @@ The sessions of all users: bound to their users, bounded for each and in all, en
 from __future__ import annotations
 
 import secrets
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from twisted.internet.interfaces import IReactorTime
 
+from twisted_exec.api.agents import person_of
 from twisted_exec.api.status import NotFound, ServiceUnavailable, TooManyRequests
 from twisted_exec.cli.mcp.protocol import ServerSession
 from twisted_exec.mcp.users import Caller
@@ -68,6 +70,8 @@ class Sessions:
     """
     The sessions.
 
+    When there are too many in all, the person who has the most, with all agents, loses an idle one to others.
+
     :param make: makes the session of a user.
     """
 
@@ -78,6 +82,7 @@ class Sessions:
         self._make, self._clock = make, clock
         self._by_id: dict[str, Bound] = {}
         self._by_user: dict[str, dict[str, Bound]] = {}
+        self._people: Counter[str] = Counter()
 
     def __len__(self) -> int:
         return len(self._by_id)
@@ -118,14 +123,25 @@ class Sessions:
                 )
             self.end(min(idle, key=lambda each: each.used))
         elif len(self._by_id) >= self.limits.sessions:
-            raise ServiceUnavailable(
-                "there are too many sessions here: try again later", retry_after_seconds=30
-            )
+            self._make_room(_person(caller))
         now = self._clock.seconds()
         bound = Bound(secrets.token_urlsafe(_ID_BYTES), caller, self._make(caller), now, now)
         self._by_id[bound.id] = bound
         self._by_user.setdefault(caller.name, {})[bound.id] = bound
+        self._people[_person(caller)] += 1
         return bound
+
+    def _make_room(self, person: str) -> None:
+        crowd, most = self._people.most_common(1)[0]
+        idle: list[Bound] = []
+        if most > self._people[person] + 1:  # somebody with one session does not lose it
+            every = self._by_id.values()
+            idle = [each for each in every if not each.requests and _person(each.caller) == crowd]
+        if not idle:
+            raise ServiceUnavailable(
+                "there are too many sessions here: try again later", retry_after_seconds=30
+            )
+        self.end(min(idle, key=lambda each: each.used))
 
     def find(self, id: str, caller: Caller) -> Bound:
         """
@@ -147,6 +163,10 @@ class Sessions:
         del own[bound.id]
         if not own:
             del self._by_user[bound.caller.name]
+        person = _person(bound.caller)
+        self._people[person] -= 1
+        if not self._people[person]:
+            del self._people[person]
         bound.session.close()
 
     def sweep(self) -> None:
@@ -162,3 +182,7 @@ class Sessions:
         """End all sessions."""
         for bound in list(self._by_id.values()):
             self.end(bound)
+
+
+def _person(caller: Caller) -> str:
+    return person_of(caller.name) or caller.name
