@@ -62,15 +62,6 @@ class TurnTests(SynchronousTestCase):
                 self.successResultOf(begun[user].pop(0)).end()
         self.assertEqual("".join(self.order), "abcabcabc")
 
-    def test_agents_of_a_person(self) -> None:
-        """The agents of a person share the turns of the person."""
-        first = self.ask("agent:ada:x")
-        others = [self.ask(each) for each in ("ada", "agent:ada:y", "agent:bob:x")]
-        self.assertEqual(self.order, ["agent:ada:x", "agent:bob:x"])
-        self.successResultOf(first).end()
-        self.assertEqual(self.order[2:], ["ada"])
-        self.assertNoResult(others[1])
-
     def test_waiting_call(self) -> None:
         """A call that waits for a machine holds nobody up, and its end is no second one."""
         first = self.successResultOf(self.ask("a", WAITING_SECONDS))

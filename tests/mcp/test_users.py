@@ -47,6 +47,12 @@ class CallerTests(SynchronousTestCase):
             caller_of(User("ada", ("agents",)))
         self.assertIn("agent:PERSON:NAME", caught.exception.message)
 
+    def test_person(self) -> None:
+        """Agents take the turns of their person; other users are people of their own."""
+        names = ("ada", "agent:ada:x", "agent:oidc:ada:x", "agent:", "agent::x")
+        people = [Caller(each).person for each in names]
+        self.assertEqual(people, ["ada", "ada", "oidc:ada", "agent:", "agent::x"])
+
     def test_reserved(self) -> None:
         """Nobody becomes a user or a group of Kubernetes itself."""
         for name, groups in (

@@ -220,7 +220,7 @@ class Endpoint(Dispatcher):
     async def _in_turn(self, bound: Bound, call: Call, raw: bytes) -> bytes:
         tool = BY_NAME.get(str(call.params.get("name")))
         seconds = WAITING_SECONDS if tool is not None and tool.waits else WORKING_SECONDS
-        turn = await self._turns.next(bound.caller.name, seconds)
+        turn = await self._turns.next(bound.caller.person, seconds)
         try:
             return await bound.session.received(raw)
         finally:

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 
 from twisted.internet.interfaces import IReactorTime
 
-from twisted_exec.api.agents import person_of
 from twisted_exec.api.status import NotFound, ServiceUnavailable, TooManyRequests
 from twisted_exec.cli.mcp.protocol import ServerSession
 from twisted_exec.mcp.users import Caller
@@ -123,12 +122,12 @@ class Sessions:
                 )
             self.end(min(idle, key=lambda each: each.used))
         elif len(self._by_id) >= self.limits.sessions:
-            self._make_room(_person(caller))
+            self._make_room(caller.person)
         now = self._clock.seconds()
         bound = Bound(secrets.token_urlsafe(_ID_BYTES), caller, self._make(caller), now, now)
         self._by_id[bound.id] = bound
         self._by_user.setdefault(caller.name, {})[bound.id] = bound
-        self._people[_person(caller)] += 1
+        self._people[caller.person] += 1
         return bound
 
     def _make_room(self, person: str) -> None:
@@ -136,7 +135,7 @@ class Sessions:
         idle: list[Bound] = []
         if most > self._people[person] + 1:  # somebody with one session does not lose it
             every = self._by_id.values()
-            idle = [each for each in every if not each.requests and _person(each.caller) == crowd]
+            idle = [each for each in every if not each.requests and each.caller.person == crowd]
         if not idle:
             raise ServiceUnavailable(
                 "there are too many sessions here: try again later", retry_after_seconds=30
@@ -163,7 +162,7 @@ class Sessions:
         del own[bound.id]
         if not own:
             del self._by_user[bound.caller.name]
-        person = _person(bound.caller)
+        person = bound.caller.person
         self._people[person] -= 1
         if not self._people[person]:
             del self._people[person]
@@ -182,7 +181,3 @@ class Sessions:
         """End all sessions."""
         for bound in list(self._by_id.values()):
             self.end(bound)
-
-
-def _person(caller: Caller) -> str:
-    return person_of(caller.name) or caller.name

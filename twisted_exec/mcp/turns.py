@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
-from twisted_exec.api.agents import person_of
 from twisted_exec.program.rotation import Rotation
 
 AT_ONCE = 4
@@ -71,13 +70,13 @@ class CallTurns:
         """Return how many calls wait."""
         return len(self._waiting) + sum(len(each.later) for each in self._people.values())
 
-    def next(self, user: str, seconds: float = WORKING_SECONDS) -> Deferred[Turn]:
+    def next(self, name: str, seconds: float = WORKING_SECONDS) -> Deferred[Turn]:
         """
         Return what fires with the turn of a call; cancelling gives it up.
 
+        :param name: of the person.
         :param seconds: after which the turn ends, also if the call goes on.
         """
-        name = person_of(user) or user
         begun: Deferred[None] = Deferred(lambda each: self._give_up(name, each))
         self._people.setdefault(name, _Person()).later.append(begun)
         self._fill(name)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from twisted_exec.api.agents import AGENTS, PERSON_GROUPS, is_agent
+from twisted_exec.api.agents import AGENTS, PERSON_GROUPS, is_agent, person_of
 from twisted_exec.api.status import Forbidden, Unauthorized
 from twisted_exec.api.users import AUTHENTICATED
 from twisted_exec.auth.credentials import NO_HEADERS, presented
@@ -42,6 +42,11 @@ class Caller:
     groups: tuple[str, ...] = ()
     person_groups: tuple[str, ...] = ()
     expires: float = field(default=math.inf, compare=False)
+
+    @property
+    def person(self) -> str:
+        """The name of the person for whom the user acts; people themselves act for themselves."""
+        return person_of(self.name) or self.name
 
 
 class Users:
