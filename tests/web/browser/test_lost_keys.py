@@ -33,6 +33,14 @@ _WARNING = "document.querySelector('.message.warning[data-time*=\":\"]:not([hidd
 _FOCUSED = "document.activeElement"
 _ON_PANEL = f"{_FOCUSED}.matches('.panel:not([hidden])')"
 _ON_HEADING = f"{_FOCUSED}.matches('dialog[open] h2')"
+# Keys at a pace which does not depend on how busy the test is.
+_TYPE_BLINDLY = """
+self.blind = 0;
+self.typing = setInterval(() => {
+    self.blind++;
+    document.execCommand('insertText', false, 'b');
+}, 100);
+"""
 _SENT = re.compile("([0-9]+) keys? may not have reached the machine")
 _UNSENT = re.compile("([0-9]+) keys? typed ")
 
@@ -199,6 +207,29 @@ class LostKeysTests(WebTestCase):
             await self.deployment.machine_in_state("vm-1", state)
         self.deployment.near.target = port
         await self.check_counted(ada, unsent=5)
+        self.check_faults()
+
+    async def test_machine_started_again_while_typing(self) -> None:
+        """
+        Keys that a user types blindly while the machine goes down and starts go nowhere until their user pauses, and are counted;
+        what is typed then goes to the machine.
+        """
+        ada = await self.open_console("ada")
+        await self.deployment.client.patch(MACHINES, "vm-1", {"spec": {"power": "Off"}}, "default")
+        await ada.until_page("What you type|waits up to")
+        await ada.page.evaluate(_TYPE_BLINDLY)
+        await self.deployment.machine_in_state("vm-1", "Shutdown")
+        await self.deployment.client.patch(MACHINES, "vm-1", {"spec": {"power": "On"}}, "default")
+        await ada.until_page("The machine has started again")
+        await ada.until_terminal("READY[^]*READY")
+        for _ in range(3):
+            before = await ada.page.evaluate("self.blind")
+            await ada.page.until(f"self.blind > {before}")
+        self.typed += await ada.page.evaluate("clearInterval(self.typing), self.blind")
+        await self.check_counted(ada, unsent=self.typed - 3)
+        await ada.page.press("c")
+        await self.until_received(4)
+        self.assertEqual(self.deployment.received, b"aaac")
         self.check_faults()
 
     async def test_token_withdrawn(self) -> None:
