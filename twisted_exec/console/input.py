@@ -14,7 +14,7 @@ from twisted_exec.console.floor import Floor, Participant
 from twisted_exec.console.hidden_echo import HiddenEcho
 from twisted_exec.console.interfaces import IConsoleRecorder
 from twisted_exec.console.interruption import Interruption
-from twisted_exec.console.notices import RESTARTED, TYPED_BEFORE
+from twisted_exec.console.notices import RESTARTED, TYPED_AFTER, TYPED_BEFORE
 from twisted_exec.console.output import ViewerOutput
 from twisted_exec.console.rate_limit import RateLimit
 from twisted_exec.console.shared_console_limits import ConsoleLimits
@@ -240,14 +240,25 @@ class ViewerInput:
         The keys of an outage, or from before a start of the machine, have arrived: tell the user how many were
         discarded.
         """
-        if not self.is_interrupted and (count := self._typed_before.count):
-            self._typed_before = DroppedKeys()
-            text = keys_discarded(count, TYPED_BEFORE)
-            self._viewer.tell(Notice(text, NoticeKind.DISCARDED, why=_TYPED_BEFORE))
+        if not self.is_interrupted:
+            self._tell_typed_before(TYPED_BEFORE)
         dropped, self._of_outage = self._of_outage, None
-        if dropped is not None and (count := dropped.count):
-            text = keys_discarded(count, "typed meanwhile")
-            self._viewer.tell(Notice(text, NoticeKind.DISCARDED, why=self._why))
+        if dropped is not None:
+            self._tell_count(dropped, "typed meanwhile", self._why)
+
+    def session_ends(self) -> None:
+        """Tell the user how many keys were discarded of which another notice would have told."""
+        self._tell_typed_before(TYPED_AFTER if self.is_interrupted else TYPED_BEFORE)
+        self.all_arrived()
+
+    def _tell_typed_before(self, when: str) -> None:
+        dropped, self._typed_before = self._typed_before, DroppedKeys()
+        self._tell_count(dropped, when, f"it was {when}")
+
+    def _tell_count(self, dropped: DroppedKeys, when: str, why: str) -> None:
+        if count := dropped.count:
+            text = keys_discarded(count, when)
+            self._viewer.tell(Notice(text, NoticeKind.DISCARDED, why=why, keys=count))
 
     def became_writer(self) -> None:
         self._discarded, self._is_told = None, False
@@ -307,6 +318,8 @@ class ViewerInput:
         self._viewer.tell(RESTARTED)
         if self._viewer.ask():
             self.fall_behind(offset)
+        else:
+            self.all_arrived()  # as far as can be known
 
     def fall_behind(self, offset: int) -> None:
         """
