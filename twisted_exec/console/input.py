@@ -240,25 +240,27 @@ class ViewerInput:
         The keys of an outage, or from before a start of the machine, have arrived: tell the user how many were
         discarded.
         """
-        if not self.is_interrupted:
-            self._tell_typed_before(TYPED_BEFORE)
+        if not self.is_interrupted and (count := self._typed_before.count):
+            self._typed_before = DroppedKeys()
+            self._tell_count(count, TYPED_BEFORE, _TYPED_BEFORE)
         dropped, self._of_outage = self._of_outage, None
-        if dropped is not None:
-            self._tell_count(dropped, "typed meanwhile", self._why)
+        if dropped is not None and (count := dropped.count):
+            self._tell_count(count, "typed meanwhile", self._why)
+
+    def _tell_count(self, count: int, when: str, why: str) -> None:
+        text = keys_discarded(count, when)
+        self._viewer.tell(Notice(text, NoticeKind.DISCARDED, why=why, keys=count))
 
     def session_ends(self) -> None:
-        """Tell the user how many keys were discarded of which another notice would have told."""
-        self._tell_typed_before(TYPED_AFTER if self.is_interrupted else TYPED_BEFORE)
-        self.all_arrived()
+        """
+        Tell the user how many keys were discarded, of which the notice behind the next start would have told.
 
-    def _tell_typed_before(self, when: str) -> None:
-        dropped, self._typed_before = self._typed_before, DroppedKeys()
-        self._tell_count(dropped, when, f"it was {when}")
-
-    def _tell_count(self, dropped: DroppedKeys, when: str, why: str) -> None:
-        if count := dropped.count:
+        A client that counts for itself knows them, too, so that the mark has no number.
+        """
+        if count := self._typed_before.count:
+            when = TYPED_AFTER if self.is_interrupted else TYPED_BEFORE
             text = keys_discarded(count, when)
-            self._viewer.tell(Notice(text, NoticeKind.DISCARDED, why=why, keys=count))
+            self._viewer.tell(Notice(text, NoticeKind.DISCARDED, why=f"it was {when}"))
 
     def became_writer(self) -> None:
         self._discarded, self._is_told = None, False

@@ -99,7 +99,7 @@ class Notice:
     :param writer: the user who has the floor, to an observer.
     :param why: why input was discarded, or the machine has ended.
     :param hint: the end of the text, if that says how to take over.
-    :param keys: how many keys were discarded; 0 if the notice does not count them.
+    :param keys: how many keys of a session that goes on were discarded; 0 if the notice does not count them.
     """
 
     text: str

@@ -150,11 +150,7 @@ class LostKeysTests(WebTestCase):
                 await eve.until_page("Connection lost")
                 await self.type(eve, 5)
                 await eve.until_page("5 keys(, unless they have arrived,)? will be sent if")
-            client = self.deployment.client
-            while not (kept := (await client.list(SESSIONS, "default"))["items"]):
-                await pause()  # it appears a moment after the session
-            for each in kept:
-                await client.delete(SESSIONS, each["metadata"]["name"], "default")
+            await self.end_sessions()
             if is_outage:
                 self.deployment.near.target = port
             else:
@@ -202,8 +198,7 @@ class LostKeysTests(WebTestCase):
         await ada.until_page("Connection lost")
         await self.type(ada, 5)
         for power, state in (("Off", "Shutdown"), ("On", "Running")):
-            patch = {"spec": {"power": power}}
-            await self.deployment.client.patch(MACHINES, "vm-1", patch, "default")
+            await self.switch(power)
             await self.deployment.machine_in_state("vm-1", state)
         self.deployment.near.target = port
         await self.check_counted(ada, unsent=5)
@@ -215,11 +210,11 @@ class LostKeysTests(WebTestCase):
         what is typed then goes to the machine.
         """
         ada = await self.open_console("ada")
-        await self.deployment.client.patch(MACHINES, "vm-1", {"spec": {"power": "Off"}}, "default")
-        await ada.until_page("What you type|waits up to")
+        await self.switch("Off")
+        await ada.until_page("waits up to")
         await ada.page.evaluate(_TYPE_BLINDLY)
         await self.deployment.machine_in_state("vm-1", "Shutdown")
-        await self.deployment.client.patch(MACHINES, "vm-1", {"spec": {"power": "On"}}, "default")
+        await self.switch("On")
         await ada.until_page("The machine has started again")
         await ada.until_terminal("READY[^]*READY")
         for _ in range(3):
@@ -231,6 +226,45 @@ class LostKeysTests(WebTestCase):
         await self.until_received(4)
         self.assertEqual(self.deployment.received, b"aaac")
         self.check_faults()
+
+    async def test_session_ended_while_off(self) -> None:
+        """
+        Keys that are typed while the machine is off are counted when the session ends, without those that its user knew of before,
+        and with those that are typed later.
+        """
+        ada = await self.open_console("ada")
+        await self.switch("Off")
+        await ada.until_page("waits up to")
+        await self.type(ada, 4)
+        await ada.until_page("What you type is not sent")
+        await self.deployment.machine_in_state("vm-1", "Shutdown")
+        await self.switch("On")
+        await self.check_counted(ada, unsent=4)
+        await self.type(ada, 1)
+        await self.until_received(4)
+        self.typed = 4
+        await self.switch("Off")
+        await ada.until_page("waits up to")
+        self.assertEqual(await ada.page.evaluate(_WARNING), "")
+        await self.type(ada, 5)
+        await ada.until_page("What you type is not sent")
+        await self.end_sessions()
+        await ada.until_page("The machine is not running|has ended this session|admin deleted")
+        await self.check_counted(ada, unsent=5)
+        await self.type(ada, 2)
+        await self.check_counted(ada, unsent=7)
+        self.check_faults()
+
+    async def switch(self, power: str) -> None:
+        await self.deployment.client.patch(MACHINES, "vm-1", {"spec": {"power": power}}, "default")
+
+    async def end_sessions(self) -> None:
+        """Delete all sessions, which appear a moment after they begin."""
+        client = self.deployment.client
+        while not (kept := (await client.list(SESSIONS, "default"))["items"]):
+            await pause()
+        for each in kept:
+            await client.delete(SESSIONS, each["metadata"]["name"], "default")
 
     async def test_token_withdrawn(self) -> None:
         """
@@ -316,11 +350,7 @@ class LostKeysTests(WebTestCase):
         ada = await self.open_console("ada")
         await ada.click_text(".console-head button", "Find")
         await ada.page.until(f"{_FOCUSED}.closest('.finder') !== null")
-        client = self.deployment.client
-        while not (kept := (await client.list(SESSIONS, "default"))["items"]):
-            await pause()
-        for each in kept:
-            await client.delete(SESSIONS, each["metadata"]["name"], "default")
+        await self.end_sessions()
         await ada.until_page("admin has ended this session")
         self.assertTrue(await ada.page.evaluate(f"{_FOCUSED}.closest('.finder') !== null"))
         self.check_faults()
