@@ -1244,7 +1244,9 @@ class ConsoleTests(WebTestCase):
         ada, bob = await self.user(), await self.user("bob")
         await ada.keep_messages()
         await self.open_terminal(ada)
+        joined = await ada.watch_page("bob has joined")
         await self.open_terminal(bob)
+        await joined()  # the page learns the name only later
         await bob.click_text(".console-head button", "Take over")
         await bob.click_text("dialog button", "Take over")
         notice = "document.querySelector('.message:not([hidden])')?.innerText ?? ''"
