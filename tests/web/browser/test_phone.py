@@ -284,6 +284,11 @@ class PhoneTests(WebTestCase):
             )
         await ada.page.resize(390, 844)
         await ada.page.until(f"innerWidth === 390 && {_PLAYER_IS_WHOLE} && {_PLAYER_TEXT} >= 11")
+        for size in ((1000, 600), (1280, 800)):
+            await ada.page.resize(*size)
+            await ada.page.until(
+                f"innerWidth === {size[0]} && {_PLAYER_IS_WHOLE} && {_PLAYER_TEXT} >= 9"
+            )
         for size in ((390, 844), (900, 700), (1440, 900)):
             await ada.page.resize(*size)
             for view in ("logs", "screen", "recordings"):
