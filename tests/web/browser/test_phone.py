@@ -245,6 +245,11 @@ class PhoneTests(WebTestCase):
         await ada.type_line("seq 1000 1060")
         await ada.until_terminal("1060\n.*$")
         await self.play_recording(ada)
+        for size in ((1000, 600), (1280, 800)):
+            await ada.page.resize(*size)
+            await ada.page.until(
+                f"innerWidth === {size[0]} && {_PLAYER_IS_WHOLE} && {_PLAYER_TEXT} >= 9"
+            )
         more = "document.querySelector('.filters-button').checkVisibility()"
         for width, height, is_touch, least in (
             (844, 390, False, 0.5),
@@ -284,11 +289,6 @@ class PhoneTests(WebTestCase):
             )
         await ada.page.resize(390, 844)
         await ada.page.until(f"innerWidth === 390 && {_PLAYER_IS_WHOLE} && {_PLAYER_TEXT} >= 11")
-        for size in ((1000, 600), (1280, 800)):
-            await ada.page.resize(*size)
-            await ada.page.until(
-                f"innerWidth === {size[0]} && {_PLAYER_IS_WHOLE} && {_PLAYER_TEXT} >= 9"
-            )
         for size in ((390, 844), (900, 700), (1440, 900)):
             await ada.page.resize(*size)
             for view in ("logs", "screen", "recordings"):
