@@ -881,7 +881,7 @@ export class Console {
     for (const each of shown) each.classList.toggle("below", free > height);
     // A search that leads to earlier output leaves its buttons where they are.
     if (this.#newest.hidden) this.#finder.classList.toggle("below", free > height + this.#finder.offsetHeight + GAP_PIXELS);
-    outage.style.setProperty("--free", `${free - (outage.offsetHeight ? height - outage.offsetHeight - GAP_PIXELS : 0)}px`);
+    outage.style.setProperty("--spare", `${Math.max(0, free - height)}px`);
     const isForPrompt = height > 0 && free <= height && this.#panel.element.hidden && this.#finder.hidden;
     const room = isForPrompt ? this.#screen?.roomAround(this.#overlays) : null;
     if (room && room.above < height) this.#confine(messages, Math.max(room.above, room.below), room.above < room.below);
