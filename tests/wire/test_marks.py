@@ -96,7 +96,9 @@ class MarkTests(SynchronousTestCase):
         for text in (b"-1", b"true", b'"200"', b"null", b"1.5"):
             marks = MarkDecoder().feed(b'{"Viewers":1,"Message":' + text + b"}\n")
             self.assertEqual(marks, [Attendance(1)])
-            self.assertEqual(MarkDecoder().feed(b'{"Notice":"x","Keys":' + text + b"}\n"), [Notice("x")])
+            self.assertEqual(
+                MarkDecoder().feed(b'{"Notice":"x","Keys":' + text + b"}\n"), [Notice("x")]
+            )
             with self.assertRaises(RemoteProtocolError):
                 MarkDecoder().feed(b'{"Viewers":1,"Lost":' + text + b"}\n")
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 from twisted_exec.api.display import display_name
 from twisted_exec.wire.marks import OPTION, TYPE, Attendance, Notice, NoticeKind, NoticeRole
@@ -207,6 +208,8 @@ def with_kind(notice: Notice) -> Notice:
 def _meaning(text: str, wordings: Sequence[_Wording]) -> Notice | None:
     for kind, role, pattern in wordings:
         if match := re.fullmatch(pattern, text):
-            facts = {name: value for name, value in match.groupdict().items() if value}
+            facts: dict[str, Any] = {
+                name: value for name, value in match.groupdict().items() if value
+            }
             return Notice(text, kind, role, **facts)
     return None

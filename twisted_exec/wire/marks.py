@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from typing import TypeGuard
 
 from twisted_exec.wire.errors import LocalProtocolError, RemoteProtocolError
 from twisted_exec.wire.keys import EPOCH
@@ -456,6 +457,6 @@ def _names(value: object) -> tuple[str, ...]:
     return tuple(each for each in names if isinstance(each, str) and each)
 
 
-def _is_count(value: object) -> bool:
+def _is_count(value: object) -> TypeGuard[int]:
     # Not isinstance: ``true`` is an int in Python.
     return type(value) is int and 0 <= value < 1 << 63
