@@ -12,7 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.console.floor import ANNOUNCE_SECONDS
 from twisted_exec.console.line import LineEnded
-from twisted_exec.console.notices import LINE_AGAIN, RESTARTED, TYPED_BEFORE, notice
+from twisted_exec.console.notices import LINE_AGAIN, RESTARTED, TYPED_AFTER, TYPED_BEFORE, notice
 from twisted_exec.console.shared_console import SharedConsole
 from twisted_exec.console.shared_console_limits import ConsoleLimits
 from twisted_exec.console.viewer import Viewer
@@ -102,7 +102,7 @@ class RestartTests(InterruptionCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_input(self) -> None:
-        """Input in between is discarded, which its user reads once; that of the next boot arrives."""
+        """Input in between is discarded, which its user reads once, and is counted; that of the next boot arrives."""
         ann = self.attach()
         self.crash()
         ann.since()
@@ -110,6 +110,7 @@ class RestartTests(InterruptionCase):
         ann.viewer.data_received(b"-r x\n")
         self.assertEqual(ann.since(), NOT_SENT)
         self.restart()
+        self.assertEqual(ann.since(), AGAIN + notice(f"8 keys {TYPED_BEFORE} were discarded"))
         ann.viewer.data_received(b"ls\n")
         self.assertEqual(self.console.heard(), b"ls\n")
         self.assertEqual(ann.viewer.bytes_to_machine, 3)
@@ -428,6 +429,26 @@ class LateInputTests(InterruptionCase):
         viewer.data_received(b"root\n")
         self.assertEqual(self.console.heard(), b"root\n")
 
+    def test_ended_while_off(self) -> None:
+        """The same behind the end of the session, if there is no next start."""
+        viewer, stream = self.attach_marks()
+        self.crash()
+        viewer.data_received(b"abc")
+        viewer.answered()
+        self.clock.advance(60)
+        self.assertEqual(stream.notices[-1], f"3 keys {TYPED_AFTER} were discarded")
+        self.assertEqual(stream.ending, CRASH)
+
+    def test_ended_while_behind(self) -> None:
+        """The same if the session ends before the client has answered."""
+        viewer, stream = self.attach_marks()
+        self.crash()
+        self.restart()
+        viewer.data_received(b"abc")
+        self.shared.end(OFF)
+        self.assertEqual(stream.notices[-1], f"3 keys {TYPED_BEFORE} were discarded")
+        self.assertEqual(stream.ending, OFF)
+
     def test_connected(self) -> None:
         """What is on the way while the machine starts was typed for the boot before."""
         viewer, stream = self.attach_marks()
@@ -437,7 +458,8 @@ class LateInputTests(InterruptionCase):
         viewer.answered()
         text = f"5 keys {TYPED_BEFORE} were discarded"
         self.assertEqual(
-            stream.sent[-1], Notice(text, NoticeKind.DISCARDED, why=f"it was {TYPED_BEFORE}")
+            stream.sent[-1],
+            Notice(text, NoticeKind.DISCARDED, why=f"it was {TYPED_BEFORE}", keys=5),
         )
         viewer.data_received(b"root\n")
         self.assertEqual(self.console.heard(), b"root\n")

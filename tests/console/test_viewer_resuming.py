@@ -198,7 +198,7 @@ class KeysOfOutagesTests(ViewerCase):
         ann.answered()
         *_, counted = (each for each in again.sent if isinstance(each, Notice))
         text = self.MEANWHILE.format("11 keys", "were")
-        self.assertEqual(counted, Notice(text, NoticeKind.DISCARDED, why=why))
+        self.assertEqual(counted, Notice(text, NoticeKind.DISCARDED, why=why, keys=11))
         for _ in range(2):
             ann.data_received(b"x")
             ann.answered()

@@ -92,10 +92,13 @@ class MarkTests(SynchronousTestCase):
             self.assertEqual(Attendance(viewers, lost=lost).counted, text)
 
     def test_unusable_numbers(self) -> None:
-        """A longest message that is no number counts as none; a number of losses must be one."""
+        """A longest message, or a count of keys, that is no number counts as none; a number of losses must be one."""
         for text in (b"-1", b"true", b'"200"', b"null", b"1.5"):
             marks = MarkDecoder().feed(b'{"Viewers":1,"Message":' + text + b"}\n")
             self.assertEqual(marks, [Attendance(1)])
+            self.assertEqual(
+                MarkDecoder().feed(b'{"Notice":"x","Keys":' + text + b"}\n"), [Notice("x")]
+            )
             with self.assertRaises(RemoteProtocolError):
                 MarkDecoder().feed(b'{"Viewers":1,"Lost":' + text + b"}\n")
 
@@ -222,6 +225,9 @@ class MarkTests(SynchronousTestCase):
         self.assertEqual(encode_mark(notice), data)
         self.assertEqual(MarkDecoder().feed(data), [notice])
         self.assertEqual(encode_mark(Notice("x")), b'{"Notice":"x","Kind":"message"}\n')
+        data = b'{"Notice":"x","Kind":"discarded","Keys":3}\n'
+        self.assertEqual(encode_mark(Notice("x", NoticeKind.DISCARDED, keys=3)), data)
+        self.assertEqual(MarkDecoder().feed(data), [Notice("x", NoticeKind.DISCARDED, keys=3)])
 
     def test_other_releases(self) -> None:
         """A notice without a kind, or of a kind of a later release, is a message."""

@@ -14,7 +14,7 @@ from twisted_exec.console.floor import Floor, Participant
 from twisted_exec.console.hidden_echo import HiddenEcho
 from twisted_exec.console.interfaces import IConsoleRecorder
 from twisted_exec.console.interruption import Interruption
-from twisted_exec.console.notices import RESTARTED, TYPED_BEFORE
+from twisted_exec.console.notices import RESTARTED, TYPED_AFTER, TYPED_BEFORE
 from twisted_exec.console.output import ViewerOutput
 from twisted_exec.console.rate_limit import RateLimit
 from twisted_exec.console.shared_console_limits import ConsoleLimits
@@ -242,12 +242,25 @@ class ViewerInput:
         """
         if not self.is_interrupted and (count := self._typed_before.count):
             self._typed_before = DroppedKeys()
-            text = keys_discarded(count, TYPED_BEFORE)
-            self._viewer.tell(Notice(text, NoticeKind.DISCARDED, why=_TYPED_BEFORE))
+            self._tell_count(count, TYPED_BEFORE, _TYPED_BEFORE)
         dropped, self._of_outage = self._of_outage, None
         if dropped is not None and (count := dropped.count):
-            text = keys_discarded(count, "typed meanwhile")
-            self._viewer.tell(Notice(text, NoticeKind.DISCARDED, why=self._why))
+            self._tell_count(count, "typed meanwhile", self._why)
+
+    def _tell_count(self, count: int, when: str, why: str) -> None:
+        text = keys_discarded(count, when)
+        self._viewer.tell(Notice(text, NoticeKind.DISCARDED, why=why, keys=count))
+
+    def session_ends(self) -> None:
+        """
+        Tell the user how many keys were discarded, of which the notice behind the next start would have told.
+
+        A client that counts for itself knows them, too, so that the mark has no number.
+        """
+        if count := self._typed_before.count:
+            when = TYPED_AFTER if self.is_interrupted else TYPED_BEFORE
+            text = keys_discarded(count, when)
+            self._viewer.tell(Notice(text, NoticeKind.DISCARDED, why=f"it was {when}"))
 
     def became_writer(self) -> None:
         self._discarded, self._is_told = None, False
@@ -307,6 +320,8 @@ class ViewerInput:
         self._viewer.tell(RESTARTED)
         if self._viewer.ask():
             self.fall_behind(offset)
+        else:
+            self.all_arrived()  # as far as can be known
 
     def fall_behind(self, offset: int) -> None:
         """

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 from twisted_exec.api.display import display_name
 from twisted_exec.wire.marks import OPTION, TYPE, Attendance, Notice, NoticeKind, NoticeRole
@@ -25,6 +26,8 @@ LINE_BACK = "the console line is back"
 """The notice that a lost line is open again."""
 TYPED_BEFORE = "typed before the machine started again"
 """Says which keys are discarded that arrive late."""
+TYPED_AFTER = "typed after the end of the machine"
+"""Says which keys are discarded in a session that ends without another start of the machine."""
 NOBODY = "nobody"
 """Stands for the writer of a console whose floor is free."""
 ELSEWHERE = ", in another session"
@@ -205,6 +208,8 @@ def with_kind(notice: Notice) -> Notice:
 def _meaning(text: str, wordings: Sequence[_Wording]) -> Notice | None:
     for kind, role, pattern in wordings:
         if match := re.fullmatch(pattern, text):
-            facts = {name: value for name, value in match.groupdict().items() if value}
+            facts: dict[str, Any] = {
+                name: value for name, value in match.groupdict().items() if value
+            }
             return Notice(text, kind, role, **facts)
     return None

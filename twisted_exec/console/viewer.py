@@ -596,6 +596,7 @@ class Viewer:
         """
         if self.is_ending:
             return
+        self.input.session_ends()
         self._ending = ending
         self.output.last = self._console.journal.end
         if self._transport is None:

@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from typing import TypeGuard
 
 from twisted_exec.wire.errors import LocalProtocolError, RemoteProtocolError
 from twisted_exec.wire.keys import EPOCH
@@ -99,6 +100,7 @@ class Notice:
     :param writer: the user who has the floor, to an observer.
     :param why: why input was discarded, or the machine has ended.
     :param hint: the end of the text, if that says how to take over.
+    :param keys: how many keys of a session that goes on were discarded; 0 if the notice does not count them.
     """
 
     text: str
@@ -107,6 +109,7 @@ class Notice:
     writer: str = ""
     why: str = ""
     hint: str = ""
+    keys: int = 0
 
     def __post_init__(self) -> None:
         for name in ("text", "writer", "why", "hint"):
@@ -135,18 +138,19 @@ class Notice:
         return encode_notice(self.for_script)
 
     @property
-    def members(self) -> dict[str, str]:
+    def members(self) -> dict[str, str | int]:
         """The members of the mark's JSON object; a long text is cut."""
         # One character takes up to 12 bytes in the JSON of a mark: an escaped pair of surrogates.
-        members = {
+        members: dict[str, str | int] = {
             "Notice": self.text[: LONGEST_MARK_BYTES // 16],
             "Kind": self.kind.value,
             "Role": "" if self.role is None else self.role.value,
             "Writer": self.writer[:_LONGEST_USER],
             "Why": self.why,
             "Hint": self.hint,
+            "Keys": self.keys,
         }
-        return {name: text for name, text in members.items() if text or name == "Notice"}
+        return {name: each for name, each in members.items() if each or name == "Notice"}
 
 
 def not_sent(why: str, role: NoticeRole | None = None) -> Notice:
@@ -159,6 +163,7 @@ def parse_notice(members: Mapping[str, object]) -> Notice | None:
     texts = {name: each for name, each in members.items() if isinstance(each, str)}
     if "Notice" not in texts:
         return None
+    keys = members.get("Keys")
     return Notice(
         texts["Notice"],
         _NOTICE_KINDS.get(texts.get("Kind", ""), NoticeKind.MESSAGE),
@@ -166,6 +171,7 @@ def parse_notice(members: Mapping[str, object]) -> Notice | None:
         writer=texts.get("Writer", ""),
         why=texts.get("Why", ""),
         hint=texts.get("Hint", ""),
+        keys=keys if _is_count(keys) else 0,
     )
 
 
@@ -451,6 +457,6 @@ def _names(value: object) -> tuple[str, ...]:
     return tuple(each for each in names if isinstance(each, str) and each)
 
 
-def _is_count(value: object) -> bool:
+def _is_count(value: object) -> TypeGuard[int]:
     # Not isinstance: ``true`` is an int in Python.
     return type(value) is int and 0 <= value < 1 << 63

@@ -1244,7 +1244,9 @@ class ConsoleTests(WebTestCase):
         ada, bob = await self.user(), await self.user("bob")
         await ada.keep_messages()
         await self.open_terminal(ada)
+        joined = await ada.watch_page("bob has joined")
         await self.open_terminal(bob)
+        await joined()  # the page learns the name only later
         await bob.click_text(".console-head button", "Take over")
         await bob.click_text("dialog button", "Take over")
         notice = "document.querySelector('.message:not([hidden])')?.innerText ?? ''"
@@ -1815,7 +1817,7 @@ class ConsoleTests(WebTestCase):
         await self.open_ended_recording(ada)
         whole = f"/row 1 +edge 1 *\\n[^]*row 30 +edge 30/.test({PLAYED}) && {_PLAYED_COLUMNS} == {columns}"
         await ada.page.until(whole)
-        await ada.until_page("Machine default/vm-1, recorded for admin, no input, since 20")
+        await ada.until_page("Machine default/vm-1, recorded for admin, no input, from 20")
         await self.seek(ada, "0")
         await ada.page.until(f"{_PLAYED_COLUMNS} < 80 && !/edge/.test({PLAYED})")
         await ada.click_text("button", "Play")

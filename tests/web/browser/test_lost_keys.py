@@ -33,6 +33,14 @@ _WARNING = "document.querySelector('.message.warning[data-time*=\":\"]:not([hidd
 _FOCUSED = "document.activeElement"
 _ON_PANEL = f"{_FOCUSED}.matches('.panel:not([hidden])')"
 _ON_HEADING = f"{_FOCUSED}.matches('dialog[open] h2')"
+# Keys at a pace which does not depend on how busy the test is.
+_TYPE_BLINDLY = """
+self.blind = 0;
+self.typing = setInterval(() => {
+    self.blind++;
+    document.execCommand('insertText', false, 'b');
+}, 100);
+"""
 _SENT = re.compile("([0-9]+) keys? may not have reached the machine")
 _UNSENT = re.compile("([0-9]+) keys? typed ")
 
@@ -142,11 +150,7 @@ class LostKeysTests(WebTestCase):
                 await eve.until_page("Connection lost")
                 await self.type(eve, 5)
                 await eve.until_page("5 keys(, unless they have arrived,)? will be sent if")
-            client = self.deployment.client
-            while not (kept := (await client.list(SESSIONS, "default"))["items"]):
-                await pause()  # it appears a moment after the session
-            for each in kept:
-                await client.delete(SESSIONS, each["metadata"]["name"], "default")
+            await self.end_sessions()
             if is_outage:
                 self.deployment.near.target = port
             else:
@@ -194,12 +198,73 @@ class LostKeysTests(WebTestCase):
         await ada.until_page("Connection lost")
         await self.type(ada, 5)
         for power, state in (("Off", "Shutdown"), ("On", "Running")):
-            patch = {"spec": {"power": power}}
-            await self.deployment.client.patch(MACHINES, "vm-1", patch, "default")
+            await self.switch(power)
             await self.deployment.machine_in_state("vm-1", state)
         self.deployment.near.target = port
         await self.check_counted(ada, unsent=5)
         self.check_faults()
+
+    async def test_machine_started_again_while_typing(self) -> None:
+        """
+        Keys that a user types blindly while the machine goes down and starts go nowhere until their user pauses, and are counted;
+        what is typed then goes to the machine.
+        """
+        ada = await self.open_console("ada")
+        await self.switch("Off")
+        await ada.until_page("waits up to")
+        await ada.page.evaluate(_TYPE_BLINDLY)
+        await self.deployment.machine_in_state("vm-1", "Shutdown")
+        await self.switch("On")
+        await ada.until_page("The machine has started again")
+        await ada.until_terminal("READY[^]*READY")
+        for _ in range(3):
+            before = await ada.page.evaluate("self.blind")
+            await ada.page.until(f"self.blind > {before}")
+        self.typed += await ada.page.evaluate("clearInterval(self.typing), self.blind")
+        await self.check_counted(ada, unsent=self.typed - 3)
+        await ada.page.press("c")
+        await self.until_received(4)
+        self.assertEqual(self.deployment.received, b"aaac")
+        self.check_faults()
+
+    async def test_session_ended_while_off(self) -> None:
+        """
+        Keys that are typed while the machine is off are counted when the session ends, without those that its user knew of before,
+        and with those that are typed later.
+        """
+        ada = await self.open_console("ada")
+        await self.switch("Off")
+        await ada.until_page("waits up to")
+        await self.type(ada, 4)
+        await ada.until_page("What you type is not sent")
+        await self.deployment.machine_in_state("vm-1", "Shutdown")
+        await self.switch("On")
+        await self.check_counted(ada, unsent=4)
+        await self.type(ada, 1)
+        await self.until_received(4)
+        self.typed = 4
+        await self.switch("Off")
+        await ada.until_page("waits up to")
+        self.assertEqual(await ada.page.evaluate(_WARNING), "")
+        await self.type(ada, 5)
+        await ada.until_page("What you type is not sent")
+        await self.end_sessions()
+        await ada.until_page("The machine is not running|has ended this session|admin deleted")
+        await self.check_counted(ada, unsent=5)
+        await self.type(ada, 2)
+        await self.check_counted(ada, unsent=7)
+        self.check_faults()
+
+    async def switch(self, power: str) -> None:
+        await self.deployment.client.patch(MACHINES, "vm-1", {"spec": {"power": power}}, "default")
+
+    async def end_sessions(self) -> None:
+        """Delete all sessions, which appear a moment after they begin."""
+        client = self.deployment.client
+        while not (kept := (await client.list(SESSIONS, "default"))["items"]):
+            await pause()
+        for each in kept:
+            await client.delete(SESSIONS, each["metadata"]["name"], "default")
 
     async def test_token_withdrawn(self) -> None:
         """
@@ -285,11 +350,7 @@ class LostKeysTests(WebTestCase):
         ada = await self.open_console("ada")
         await ada.click_text(".console-head button", "Find")
         await ada.page.until(f"{_FOCUSED}.closest('.finder') !== null")
-        client = self.deployment.client
-        while not (kept := (await client.list(SESSIONS, "default"))["items"]):
-            await pause()
-        for each in kept:
-            await client.delete(SESSIONS, each["metadata"]["name"], "default")
+        await self.end_sessions()
         await ada.until_page("admin has ended this session")
         self.assertTrue(await ada.page.evaluate(f"{_FOCUSED}.closest('.finder') !== null"))
         self.check_faults()

@@ -68,6 +68,19 @@ class NetworkTests(WebTestCase):
             await pause()
         self.assertEqual(len(names), count)
 
+    async def test_loaded_in_outage(self) -> None:
+        """A page that is loaded again while the server is away says that it waits, for what, and goes on by itself."""
+        ada = await self.user()
+        await self.open_terminal(ada)
+        await ada.page.block("*/config.json")
+        await ada.page.reload()
+        await ada.until_page("Waiting for the server .*The console of vm-1 comes back")
+        await self.check_layout(ada, "loaded-in-outage", "#view p.dim")
+        await ada.page.block()
+        await ada.until_page("You can type")
+        await ada.until_terminal("[#$]$")
+        self.check_faults()
+
     async def test_left_page(self) -> None:
         """
         A user who goes to another page in the same tab is no viewer any more, although the browser keeps the page; on

@@ -82,6 +82,19 @@ _KEYS = """[...document.querySelectorAll('.key-bar .button')].filter((each) => e
 _NARROW_KEYS = """[...document.querySelectorAll('.key-bar .button')].filter((each) => each.checkVisibility() &&
     each.offsetWidth < 40)"""
 _CUT_KEYS = """[...document.querySelectorAll('.key-bar .button')].filter((each) => each.scrollWidth > each.clientWidth)"""
+# Move the cursor down by one row, and wait until that is drawn and the messages have their places.
+_NEXT_ROW = """new Promise((resolve) => {
+    const [terminal] = terminals;
+    const drawn = terminal.onRender(() => {
+        drawn.dispose();
+        requestAnimationFrame(() => requestAnimationFrame(() => resolve(terminal.buffer.active.cursorY)));
+    });
+    terminal.write('\\r\\n');
+})"""
+_CURSOR_IS_FREE = """(() => {
+    const [cursor, outage] = ['.xterm-cursor', '.outage'].map((each) => document.querySelector(each).getBoundingClientRect());
+    return outage.height > 0 && (outage.bottom <= cursor.top + 2 || outage.top >= cursor.bottom - 2);
+})()"""
 # How much of the window the text has, and whether its newest line is seen.
 _SHARE = """(() => {
     const text = document.querySelector('.log, .screen');
@@ -233,6 +246,23 @@ class PhoneTests(WebTestCase):
         await ada.page.until("document.querySelector('#bar').checkVisibility()")
         self.check_faults()
 
+    async def test_outage_beside_prompt(self) -> None:
+        """What is said of an outage covers no part of the line with the cursor, wherever that is."""
+        await self.deployment.create_machine("vm-1", "shell")
+        ada = await self.user(width=390, height=844)
+        await self.open_terminal(ada)
+        self.deployment.near.target = 1
+        self.deployment.near.cut()
+        await ada.page.until("document.querySelector('.outage').offsetHeight")
+        rows = await ada.page.evaluate("terminals[0].rows")
+        covered = []
+        for _ in range(rows):
+            row = await ada.page.evaluate(_NEXT_ROW)
+            if not await ada.page.evaluate(_CURSOR_IS_FREE):
+                covered.append(row)
+        self.assertEqual(covered, [])
+        self.check_faults()
+
     async def test_text_in_low_window(self) -> None:
         """
         Log and Screen of a low window are mostly text, and open at its newest line; what is needed rarely is
@@ -245,6 +275,11 @@ class PhoneTests(WebTestCase):
         await ada.type_line("seq 1000 1060")
         await ada.until_terminal("1060\n.*$")
         await self.play_recording(ada)
+        for size in ((1000, 600), (1280, 800)):
+            await ada.page.resize(*size)
+            await ada.page.until(
+                f"innerWidth === {size[0]} && {_PLAYER_IS_WHOLE} && {_PLAYER_TEXT} >= 9"
+            )
         more = "document.querySelector('.filters-button').checkVisibility()"
         for width, height, is_touch, least in (
             (844, 390, False, 0.5),

@@ -69,10 +69,13 @@ test("an element that holds still counts keys, and lets Tab go on only behind a 
   };
   element.send("focus", { timeStamp: 5000 });
   assert.deepEqual(press("Tab", 5500), [false, 1]);
+  assert.deepEqual(press("a", 5990), [true, 1]);
+  for (const time of [6900, 6980]) assert.deepEqual(press("Tab", time), [false, 1]);
   for (const key of ["a", "é", "Enter", "Backspace"]) assert.deepEqual(press(key, 7000), [true, 1]);
   for (const key of ["Shift", "Escape", "ArrowUp"]) assert.deepEqual(press(key, 7500), [true, 0]);
   assert.deepEqual(press("c", 7500, { metaKey: true }), [true, 0]);
   assert.deepEqual(press("a", 7500, { target: h("button") }), [true, 0]);
-  for (const time of [7900, 7990]) assert.deepEqual(press("Tab", time), [false, 1]);
-  assert.deepEqual(press("Tab", 8000), [true, 0]); // its user goes to what is below
+  assert.deepEqual(press("Tab", 7600), [true, 0]); // its user goes to what is below, also soon behind a key
+  element.send("focus", { timeStamp: 9000 });
+  assert.deepEqual(press("Tab", 9500), [false, 1]);
 });

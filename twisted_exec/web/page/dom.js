@@ -117,6 +117,7 @@ const TYPED = new Set(["Enter", "Backspace", "Delete", "Tab"]); // beside keys o
  */
 export function holdStill(element, typist = element, paused) {
   let typedAt = 0;
+  let isDeaf = false; // until the first pause: what is typed later is no rest of what its user typed elsewhere
   let timer;
   const wait = () => {
     clearTimeout(timer);
@@ -125,14 +126,16 @@ export function holdStill(element, typist = element, paused) {
   element.setAttribute("tabindex", "-1");
   element.addEventListener("focus", (event) => {
     typedAt = event.timeStamp;
+    isDeaf = true;
     wait();
   });
   element.addEventListener("blur", () => clearTimeout(timer));
   element.addEventListener("keydown", (event) => {
     const { target, key, metaKey, timeStamp } = event;
     if (target !== element || metaKey || (key.length > 1 && !TYPED.has(key))) return;
+    isDeaf &&= timeStamp - typedAt < PAUSE_MILLISECONDS;
     if (key === "Tab") {
-      if (timeStamp - typedAt >= PAUSE_MILLISECONDS) return;
+      if (!isDeaf) return;
       event.preventDefault();
     } else typedAt = timeStamp;
     wait();

@@ -1,6 +1,7 @@
 /** Start of the page: configuration, login, discovery; then the view of the route. */
 
 import { Api } from "./api.js";
+import { Backoff } from "./backoff.js";
 import { Count, REQUESTS, UNHEALTHY, decidable } from "./counts.js";
 import { button, fill, h, notice, printable } from "./dom.js";
 import { Frame, machineHead } from "./frame.js";
@@ -15,9 +16,10 @@ import { load as loadTerminal } from "./terminal/screen.js";
 import { Theme } from "./theme.js";
 import { homeOf } from "./views/filter.js";
 import { skeleton, tellWaiting } from "./views/parts.js";
-import { sleep } from "./watch.js";
+import { rest, sleep } from "./watch.js";
 
 const NAME_SECONDS = 2;
+const WAITS = { first: 0.5, longest: 4 }; // seconds between questions to a server that is away
 
 // A view is loaded when it is first shown, or behind the first one.
 const VIEWS = {
@@ -55,7 +57,7 @@ let routes = 0; // counts, so that a slow view does not replace a newer one
 const counts = [];
 
 async function main() {
-  const config = await read();
+  const config = await configuration();
   // A new URL of the local command that is opened in this tab changes the fragment alone.
   if (config.local) addEventListener("hashchange", () => secretOf(location.hash) && location.reload());
   const api = new Api({ origin: location.origin, token: () => store.get("token"), config });
@@ -91,9 +93,7 @@ async function main() {
     counts.forEach((each) => each.stop());
     context.count();
   });
-  const waiting = h("p", { class: "dim" });
-  fill(view, h("div", { class: "view" }, waiting, skeleton()));
-  const [machineKinds, served] = await whatIsServed(api, logInAgain, () => tellWaiting(waiting, context, { more: comesBack() }));
+  const [machineKinds, served] = await whatIsServed(api, logInAgain, prepareWaiting(context));
   context.machines = new Machines(machineKinds, served);
   begin(context);
   frame.hideMissing(context.machines);
@@ -126,6 +126,13 @@ async function main() {
   if (config.vendor !== false) loadTerminal().catch(() => {});
 }
 
+/** Show bars, and return what begins to say for how long the page waits, which returns what ends that. */
+function prepareWaiting(context) {
+  const waiting = h("p", { class: "dim" });
+  fill(view, h("div", { class: "view" }, waiting, skeleton()));
+  return () => tellWaiting(waiting, context, { more: comesBack() });
+}
+
 /** Say which consoles come back when the server answers; empty if none was open before a reload. */
 function comesBack() {
   const names = (store.get("consoles")?.places ?? []).map(({ name }) => printable(name));
@@ -147,10 +154,22 @@ async function logout(context) {
   location.reload();
 }
 
-async function read() {
-  const response = await fetch("config.json", { cache: "no-store" });
-  if (!response.ok) throw new Error(`config.json: the server answered ${response.status}`);
-  return response.json();
+/** Read the configuration of the page, again and again while the server is away. */
+async function configuration() {
+  const waiting = { config: {}, api: new EventTarget() };
+  const backoff = new Backoff(WAITS.first, WAITS.longest);
+  /** @type {(() => void) | null} */
+  let endWaiting = null;
+  for (;;) {
+    const response = await fetch("config.json", { cache: "no-store" }).catch(() => null);
+    if (response?.ok) {
+      endWaiting?.();
+      return response.json();
+    }
+    if (response && response.status < 500) throw new Error(`config.json: the server answered ${response.status}`);
+    endWaiting ??= prepareWaiting(waiting)();
+    await rest(backoff.pause(), undefined, waiting.api);
+  }
 }
 
 /** Log in if necessary, and again whenever the server refuses the token; return a function that logs in again. */

@@ -94,7 +94,7 @@ test("a user whose token has expired under the page reads what becomes of the co
   begin(t, "", { token: "t" }, 401, { reason: "Your login as ada has expired or was withdrawn." });
   await pass();
   const dialog = document.body.lastChild;
-  assert.match(dialog.text, /Your login as ada has expired or was withdrawn\. Log in again; if that is refused, ask your administrator\. New sessions open then at consoles whose session has ended\./);
+  assert.match(dialog.text, /Your login as ada has expired or was withdrawn\. Log in again; if that is refused, ask your administrator\. New sessions open then at consoles whose session has ended with this login\./);
   dialog.close();
 });
 

@@ -691,6 +691,52 @@ test("a question is answered behind the input that waits", async () => {
   assert.ok(last.indexOf("typed before") < last.indexOf('{"Pong":7}\n'));
 });
 
+test("a question behind a start of the machine, or an outage, is answered when its user types no more", async () => {
+  const page = await Page.open();
+  let socket = page.accept();
+  const answers = () => socket.controls().filter((each) => "Pong" in each);
+  const restarted = { Notice: "the machine has started again", Kind: "restarted" };
+  page.session.send(bytes("a"));
+  socket.mark({ Ping: 1 });
+  assert.deepEqual(answers(), [{ Pong: 1 }]);
+  socket.mark(restarted);
+  socket.mark({ Ping: 2 });
+  page.clock.advance(600);
+  page.session.send(bytes("b"));
+  page.clock.advance(600);
+  page.session.send(bytes("\x1b[<0;1;1M")); // the mouse types nothing
+  page.clock.advance(399);
+  assert.deepEqual(answers(), []);
+  assert.match(socket.typed(), /^ab/); // the server discards and counts it
+  page.clock.advance(1);
+  assert.deepEqual(answers(), [{ Pong: 2 }]);
+  page.session.send(bytes("c"));
+  socket.mark({ Ping: 3 });
+  assert.deepEqual(answers(), [{ Pong: 3 }]);
+  socket.mark(restarted);
+  socket.mark({ Ping: 4 });
+  socket.lose();
+  page.session.send(bytes("d"));
+  page.clock.advance(100);
+  socket = page.accept({ number: 2, ack: 12 });
+  socket.mark({ Ping: 1 });
+  page.clock.advance(899);
+  assert.deepEqual(answers(), []);
+  page.clock.advance(1);
+  assert.deepEqual(answers(), [{ Pong: 1 }]);
+  page.clock.advance(1000);
+  socket.mark(restarted);
+  socket.mark({ Ping: 2 });
+  assert.deepEqual(answers(), [{ Pong: 2 }]); // its user has typed nothing for a second
+  socket.lose();
+  page.clock.advance(100);
+  socket = page.accept({ number: 3, ack: 13 });
+  page.session.send(bytes("e"));
+  socket.mark({ Ping: 1 });
+  page.session.leave();
+  assert.equal(page.clock.pending, 0);
+});
+
 test("the server learns what the page has shown", async () => {
   const page = await Page.open();
   const socket = page.accept();

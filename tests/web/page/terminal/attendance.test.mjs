@@ -154,21 +154,6 @@ test("a session that ends before its role is known leaves no message of the one 
   assert.equal(seen().includes("Start it again."), false);
 });
 
-test("keys that the server has discarded are a warning, beside who types now", (t) => {
-  const discarded = (count, when) => ({ Kind: "discarded", Notice: `${count} ${when} discarded`, Why: "bob types here" });
-  const { made, viewers, seen, wait } = attendance(t);
-  made.read(WRITER);
-  viewers("ada");
-  made.read(discarded("4 keys", "typed before the machine started again were"));
-  wait();
-  assert.deepEqual(seen(), ["4 keys typed before the machine started again were discarded."]);
-  made.read({ ...observer("bob"), Kind: "discarded", Notice: "what you type is not sent: bob types here" });
-  made.read(discarded("1 key", "typed meanwhile was"));
-  viewers("bob");
-  wait();
-  assert.deepEqual(seen(), [`1 key typed meanwhile was discarded. ${loss("bob")}`]);
-});
-
 test("where no session follows, its message is taken back", (t) => {
   const { made, seen } = attendance(t);
   made.leaveFormer();

@@ -225,6 +225,39 @@ test("keys are counted from the end of a session until the next one is open, who
   assert.deepEqual(begun.life.lostKeys, { sent: 0, unsent: 1 });
 });
 
+test("keys that are lost in a session that goes on are of before when its user types, but not while the machine is off", async () => {
+  const { life, session } = await opened();
+  const lose = (sent, unsent) => life.lost({ sent, unsent });
+  lose(1, 2);
+  lose(0, 3);
+  assert.deepEqual(life.lostKeys, { sent: 1, unsent: 5 });
+  life.typed("x");
+  assert.deepEqual(life.lostKeys, { sent: 1, unsent: 5 }); // of which the page still tells
+  life.machineEnded();
+  assert.deepEqual(life.lostKeys, { sent: 0, unsent: 0 });
+  life.typed("y");
+  session.changed("reconnecting", {});
+  life.typed("z"); // which the server counts then
+  session.changed("resumed", {});
+  lose(0, 1);
+  life.typed("z");
+  session.end({ reason: "PoweredOff", unconfirmed: { sent: 5, unsent: 1 } });
+  assert.deepEqual(life.lostKeys, { sent: 3, unsent: 4 });
+});
+
+test("keys that are typed behind the next start of the machine are not those before it", async () => {
+  for (const isCounted of [true, false]) {
+    const { life, session } = await opened();
+    life.machineEnded();
+    life.typed("y");
+    life.machineStarted();
+    if (isCounted) life.lost({ sent: 0, unsent: 1 });
+    life.typed("z");
+    session.end({ reason: "SessionDeleted", unconfirmed: { sent: 1, unsent: 0 } });
+    assert.deepEqual(life.lostKeys, { sent: 1, unsent: isCounted ? 0 : 1 });
+  }
+});
+
 test("a session that another one replaces ends without a word", async () => {
   const begun = await opened();
   const [first] = begun.sessions;

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { STOPPED } from "../../../../twisted_exec/web/page/session/session.js";
-import { amount, anewMessages, anewText, announcedEnd, attemptText, bannerText, causeText, demands, discardedKeys, droppedKeys, endText, endingOf, explained, isForbidden, isMachineMissing, isMachineStopped, isRequired, largerText, lostText, othersText, presentText, readOnlyText, recordedFor, recordingNews, recordingRefusal, requestOf, requiredText, roleText, said, sentence, startText, stopAdvice, stateText, stoppedText, viewerCount, viewerNames, waitingText, withRoles, writerText } from "../../../../twisted_exec/web/page/terminal/texts.js";
+import { amount, anewMessages, anewText, announcedEnd, attemptText, bannerText, causeText, demands, droppedKeys, endText, endingOf, explained, isForbidden, isMachineMissing, isMachineStopped, isRequired, largerText, lostText, othersText, presentText, readOnlyText, recordedFor, recordingNews, recordingRefusal, requestOf, requiredText, roleText, said, sentence, startText, stopAdvice, stateText, stoppedText, viewerCount, viewerNames, waitingText, withRoles, writerText } from "../../../../twisted_exec/web/page/terminal/texts.js";
 
 const AWAY = "the server cannot be reached";
 
@@ -413,13 +413,6 @@ test("screen readers say of an end what the panel shows", () => {
   assert.equal(announcedEnd({ reason: "NotStarted", message: "This machine does not run yet." }, { ...known, machine: null }), "The machine is not running. This machine does not run yet.");
   assert.equal(announcedEnd(missing, known), "The namespace default has no machine vm.");
   assert.equal(announcedEnd({ ...missing, hadSession: true }, known), "The machine is deleted. Its output stays in the log for some time.");
-});
-
-test("a notice counts the keys that the server has discarded, or it does not", () => {
-  const text = "1 key typed meanwhile was discarded";
-  assert.equal(discardedKeys({ Kind: "discarded", Notice: text }), `${text}.`);
-  assert.equal(discardedKeys({ Kind: "message", Notice: text }), "");
-  assert.equal(discardedKeys({ Kind: "discarded", Notice: "what you type is not sent: bob types here" }), "");
 });
 
 test("a session that was open has ended, whatever the server answers to its return", () => {

@@ -63,7 +63,7 @@ export async function renewal({ config, frame, store }, reason, message) {
       close = leave;
       return [
         problem,
-        h("p", {}, "Log in again in a terminal, as you did for your kubeconfig; or ask your administrator for a new token or certificate, and put it there. The page then goes on by itself, and new sessions open at consoles whose session has ended."),
+        h("p", {}, "Log in again in a terminal, as you did for your kubeconfig; or ask your administrator for a new token or certificate, and put it there. The page then goes on by itself, and new sessions open at consoles whose session has ended with the credentials."),
         h("div", { class: "actions" }, button("Not now", () => leave(null)), button("Try again", again, { class: "primary" })),
       ];
     });

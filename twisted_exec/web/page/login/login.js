@@ -55,7 +55,7 @@ export async function login(config, context, { reason }) {
   logout(store);
   const advice = config.local ? "Log in again." : "Log in again; if that is refused, ask your administrator.";
   // The command that was stopped has ended their sessions; other servers end those that they know of, sooner or later.
-  const consoles = config.local ? "Open consoles come back then." : "New sessions open then at consoles whose session has ended.";
+  const consoles = config.local ? "Open consoles come back then." : "New sessions open then at consoles whose session has ended with this login.";
   if (reason) problem = `${config.local ? STARTED_AGAIN : reason} ${advice} ${consoles}`;
   await askForLogin(config, store, { problem, keepsPage: Boolean(reason) });
 }

@@ -33,17 +33,22 @@ import { CANNOT_START, has } from "../details.js";
 import * as channel from "./channel.js";
 import { Claim } from "./claim.js";
 import { Connection } from "./connection.js";
+import { keysIn } from "./input.js";
 import { Liveness, systemClock } from "./liveness.js";
 import { Reconnecting } from "./reconnecting.js";
 import { SessionProgress } from "./resume.js";
 
 const KEEP_MILLISECONDS = 250;
+/** Of a user who types no more, and who has seen what the machine shows now. */
+const PAUSE_MILLISECONDS = 1000;
 const NORMAL_CLOSURE = 1000;
 const GOING_AWAY = 1001;
 /** The session goes on over another connection: a server that was silent may read this Close later. */
 const GIVEN_UP = 4001;
 /** Reason of an end: the program of the page's own computer was stopped. */
 export const STOPPED = "WebConsoleStopped";
+/** Kind of the notice that the machine has started again. */
+const RESTARTED = "restarted";
 /** What else may be in the way where no answer comes. */
 const UNREACHABLE = "A proxy in front of it, such as kubectl proxy with a client certificate, may not pass WebSockets on.";
 /** The roles on the wire, by the modes of the page. */
@@ -68,6 +73,9 @@ export class ConsoleSession {
   #anew = null; // as of the state resumed
   #liveness;
   #keepTimer = null;
+  #typedAt = -Infinity;
+  #isBehind = false; // what is typed now may be for the machine as it was before an outage, or before its last start
+  #answerTimer = null;
   #stopListening;
 
   /**
@@ -261,6 +269,7 @@ export class ConsoleSession {
     const connection = this.#connection;
     this.#connection = null;
     this.#liveness.stop();
+    this.#clock.clearTimeout(this.#answerTimer);
     connection?.close(code);
   }
 
@@ -368,12 +377,26 @@ export class ConsoleSession {
     for (const name of ["uncertain", "gap", "notice", "viewers", "echo"]) {
       if (name in effects) this.#on[name]?.(effects[name]);
     }
-    if (effects.ping !== undefined) {
-      this.#flush();
-      this.#transmit(channel.encodeControl({ Pong: effects.ping }));
-    }
+    this.#isBehind ||= effects.notice?.Kind === RESTARTED;
+    if (effects.ping !== undefined) this.#answer(effects.ping);
     if (effects.pong !== undefined) this.#on.roundTrip?.(Math.max(0, this.#clock.now() - effects.pong));
     this.#flush();
+  }
+
+  /**
+   * Answer a question, behind all input so far. If the machine has started again, the server discards and counts what arrives
+   * before the answer: a user who goes on typing blindly must not type the rest of a line into the new boot.
+   */
+  #answer(number) {
+    const rest = this.#isBehind ? this.#typedAt + PAUSE_MILLISECONDS - this.#clock.now() : 0;
+    if (rest > 0) {
+      this.#clock.clearTimeout(this.#answerTimer);
+      this.#answerTimer = this.#clock.setTimeout(() => this.#answer(number), rest);
+      return;
+    }
+    this.#isBehind = false;
+    this.#flush();
+    this.#transmit(channel.encodeControl({ Pong: number }));
   }
 
   #ready() {
@@ -382,6 +405,7 @@ export class ConsoleSession {
       this.#enter("open", { resumable: true });
     } else {
       this.#state = "resuming"; // the owner learns of it with the position
+      this.#isBehind = true;
     }
     this.#greet();
     this.#liveness.start();
@@ -406,6 +430,7 @@ export class ConsoleSession {
 
   #put(item) {
     if (this.#state === "ended") return;
+    if (keysIn([item])) this.#typedAt = this.#clock.now();
     this.#progress.input.put(item);
     this.#flush();
     this.#keepTimer ??= this.#clock.setTimeout(() => this.#keepNow(), KEEP_MILLISECONDS);

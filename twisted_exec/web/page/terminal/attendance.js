@@ -4,7 +4,7 @@
  */
 
 import { Roles } from "./roles.js";
-import { anewMessages, discardedKeys, lostText, recordingNews, said } from "./texts.js";
+import { anewMessages, lostText, recordingNews, said } from "./texts.js";
 
 export class Attendance {
   /** @type {Roles} of the present session */
@@ -46,12 +46,10 @@ export class Attendance {
     if (!isObserver) this.#messageBox.endAboutRole(); // its user types again
     const text = this.#isLoss ? lostText(this.roles) : said(shown);
     const content = this.#isLoss ? { loss: text, kind: "warning" } : { text };
-    const keys = discardedKeys(mark);
     const isReminder = this.#hasDriven && !isObserver; // after a reconnection
     const isSaid = mark.Kind === "discarded" && this.roles.writer && this.#messageBox.says(lostText(this.roles));
     let message = null;
-    if (keys) this.#messageBox.tellKeys(keys);
-    else if (isSaid) this.#messageBox.announce(text);
+    if (isSaid) this.#messageBox.announce(text);
     else if (mark.Kind !== "role") message = this.#messageBox.show(content);
     else if (!isReminder) message = this.#messageBox.tellFact("role", text, content);
     if (mark.Role === "observer" && !content.kind) this.#observing = { message, writer: this.roles.writer };

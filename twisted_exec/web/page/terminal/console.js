@@ -4,6 +4,7 @@ import { confirmed } from "../dialogs.js";
 import { button, fill, h, holdStill, printable } from "../dom.js";
 import { machineTitle, partLinks } from "../frame.js";
 import { may } from "../objects.js";
+import { isCount } from "../session/channel.js";
 import { STOPPED } from "../session/session.js";
 import { save } from "../views/parts.js";
 import { Attachment, forget, savedKeys, savedSession } from "./attachment.js";
@@ -28,7 +29,6 @@ import { MACHINE_DELETED, MACHINE_IS_OFF, NOT_STARTED, REVOKED, SESSION_IS_NEW, 
 const GAP_PIXELS = 7; // between messages
 const PENDING = "Pending";
 const ASK_FOR_TAKEOVER = "To take this console from its writer, ask an administrator for the role console-operator.";
-const POWER_NOTICES = ["interrupted", "restarted"]; // kinds: the machine has ended, or started again
 
 let hasToldKeys = false;
 
@@ -359,7 +359,7 @@ export class Console {
         echo: (microseconds) => this.#status.echo(microseconds),
         roundTrip: (milliseconds) => this.#status.roundTrip(milliseconds),
         quiet: (since) => this.#status.quiet(since),
-        uncertain: (dropped) => this.#messageBox.tellKeys(droppedKeys(dropped)),
+        uncertain: (dropped) => this.#tellDropped(dropped, droppedKeys(dropped)),
         skipped: (what) => this.#tellSkipped(what),
         state: changed,
       },
@@ -480,6 +480,13 @@ export class Console {
     if (!this.#former) this.#messageBox.tellKeys(this.isObserver ? "" : droppedKeys(this.#life.lostKeys));
   }
 
+  /** Say which keys were dropped in a session that goes on, in the words for them unless there are more. */
+  #tellDropped(keys, text) {
+    this.#life.lost(keys);
+    const { sent, unsent } = this.#life.lostKeys;
+    this.#messageBox.tellKeys(sent + unsent > keys.sent + keys.unsent ? droppedKeys({ sent, unsent }) : text);
+  }
+
   #announce(text) {
     this.context.announce(`${this.place.name}: ${text}`);
   }
@@ -522,8 +529,17 @@ export class Console {
 
   #notice(mark) {
     if (mark.Kind === "banner") return; // shown above the terminal
-    if (POWER_NOTICES.includes(mark.Kind)) this.#machine?.renew();
-    if (mark.Kind === "interrupted" && this.acts.isResetting) return; // the user knows better why
+    if (mark.Kind === "interrupted") {
+      this.#machine?.renew();
+      this.#life.machineEnded();
+      this.#tellLost(); // not of those that its user knew of while the machine ran
+      if (this.acts.isResetting) return; // the user knows better why
+    }
+    if (mark.Kind === "restarted") {
+      this.#machine?.renew();
+      this.#life.machineStarted();
+    }
+    if (isCount(mark.Keys) && mark.Keys) return this.#tellDropped({ sent: 0, unsent: mark.Keys }, sentence(mark.Notice));
     if (mark.Kind === "said") {
       this.#messages.add(mark.Notice);
       return this.read();
@@ -865,7 +881,7 @@ export class Console {
     for (const each of shown) each.classList.toggle("below", free > height);
     // A search that leads to earlier output leaves its buttons where they are.
     if (this.#newest.hidden) this.#finder.classList.toggle("below", free > height + this.#finder.offsetHeight + GAP_PIXELS);
-    outage.style.setProperty("--free", `${free - (outage.offsetHeight ? height - outage.offsetHeight - GAP_PIXELS : 0)}px`);
+    outage.style.setProperty("--spare", `${Math.max(0, free - height)}px`);
     const isForPrompt = height > 0 && free <= height && this.#panel.element.hidden && this.#finder.hidden;
     const room = isForPrompt ? this.#screen?.roomAround(this.#overlays) : null;
     if (room && room.above < height) this.#confine(messages, Math.max(room.above, room.below), room.above < room.below);

@@ -118,7 +118,9 @@ export class Lifecycle {
   #openedAgainAt = 0; // by the page itself
   /** Keys that may not have reached the machine, and those behind them that have not, since the newest session was open. */
   #lostKeys = { sent: 0, unsent: 0 };
-  #isOfFormer = false; // the session behind them is open
+  #isOfFormer = false; // the session behind them is open, and gets what its user types
+  #isOff = false; // the session waits for its machine: the server discards what its user types
+  #discarded = 0; // so many keys, until the server counts them behind the next start
   #on;
   #now;
   #pause;
@@ -170,8 +172,8 @@ export class Lifecycle {
   }
 
   /**
-   * The keys that may not have reached the machine, `sent`, and those behind them that have not, `unsent`: of the newest session
-   * that was open, at its end, and since then. The next session may open with them, which a next loss does not count again.
+   * The keys that may not have reached the machine, `sent`, and those behind them that have not, `unsent`, since its user has last
+   * typed into an open session whose machine ran: of the end of that session, or of the machine, and since then.
    */
   get lostKeys() {
     return this.#lostKeys;
@@ -206,6 +208,23 @@ export class Lifecycle {
     this.#on.missed();
   }
 
+  /** Keys were lost in a session that goes on; {@link lostKeys} has grown. */
+  lost(keys) {
+    this.#lose(keys);
+    if (!this.#isOff) this.#discarded = 0;
+  }
+
+  /** The machine has ended, and its session waits for the next start. */
+  machineEnded() {
+    this.#isOff = true;
+    this.#discarded = 0;
+    this.#lose(NO_KEYS);
+  }
+
+  machineStarted() {
+    this.#isOff = false;
+  }
+
   /** Whether what the user types is dropped. */
   get hasEnded() {
     return this.#state instanceof Ended;
@@ -218,6 +237,8 @@ export class Lifecycle {
   /** The user has typed or pasted. */
   typed(bytes) {
     if (!this.#state.typed(bytes)) this.missed(keysIn([bytes]));
+    else if (!this.#isOff) this.settle();
+    else if (!(this.#state instanceof Lost)) this.#discarded += keysIn([bytes]); // else they wait, and count then
   }
 
   /** The user has logged in. */
@@ -251,7 +272,7 @@ export class Lifecycle {
     const attachment = this.#on.attach(rights, (name, detail) => this.#changed(attachment, name, detail));
     this.#enter(new Attached(attachment, this.#on));
     attachment.start();
-    for (const bytes of opening.early) this.typed(bytes);
+    for (const bytes of opening.early) this.#state.typed(bytes);
   }
 
   /** Ask what the user may do, again and again while the server does not answer or the user has to log in. */
@@ -291,6 +312,8 @@ export class Lifecycle {
     }
     switch (name) {
       case "open":
+        this.#isOff = false;
+        this.#discarded = 0;
         this.#enter(new Attached(attachment, this.#on));
         this.#on.opened();
         break;
@@ -315,7 +338,9 @@ export class Lifecycle {
 
   #ended(attachment, detail) {
     const ended = this.#enter(new Ended());
-    this.#lose(detail.unconfirmed);
+    const { sent, unsent } = detail.unconfirmed;
+    const known = this.#isOff ? this.#discarded : 0; // they are the newest of those that were sent
+    this.#lose({ sent: Math.max(0, sent - known), unsent: unsent + this.#discarded });
     detail = { ...detail, unconfirmed: this.#lostKeys };
     const isWithdrawn = detail.reason === REVOKED;
     const follow = () => this.#on.reopen(detail);

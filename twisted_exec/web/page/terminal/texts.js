@@ -29,7 +29,6 @@ const NO_MACHINE = "There is no such machine"; // behind its name
 export const MACHINE_IS_OFF = { reason: POWERED_OFF, message: "This machine is off.", isSeen: true };
 const POOLS = ["machinepools", "fleets"]; // kinds, by dialect
 
-const COUNTED = /^\d+ keys? typed .* (was|were) discarded$/;
 const NO_KEYS = { sent: 0, unsent: 0 };
 const BANNER = { lines: 4, columns: 80 };
 const CONTROLS = /[\u0000-\u001f\u007f-\u009f]/g;
@@ -114,16 +113,6 @@ export function droppedKeys({ sent, unsent }) {
 
 /** What the user reads, with the keys that were dropped, of a session whose server had lost it. */
 export const SESSION_IS_NEW = "The server of this console was started again. This is a new session.";
-
-/**
- * Return what the user reads of keys that the server has discarded, if a notice counts them: those that were to be sent behind an
- * outage, or that were typed before the machine started again. Else it is empty.
- *
- * @param {{Notice: string, Kind?: string}} mark
- */
-export function discardedKeys({ Notice: text, Kind: kind }) {
-  return kind === "discarded" && COUNTED.test(text) ? sentence(text) : "";
-}
 
 function keys(count) {
   return `${count} ${count === 1 ? "key" : "keys"}`;

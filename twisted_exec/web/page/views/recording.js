@@ -169,7 +169,7 @@ class RecordingView {
     const machineLink = () => h("a", { href: link(row.namespace, machine) }, `${printable(row.namespace)}/${printable(row.machine)}`);
     // The facts are below the player.
     const users = printable(row.users.join(", "));
-    fill(this.about, " Machine ", machineLink(), users && `, recorded for ${users}`, row.input && `, ${printable(inputText(row.input))}`, row.begin && `, since ${zonedTime(row.begin)}`);
+    fill(this.about, " Machine ", machineLink(), users && `, recorded for ${users}`, row.input && `, ${printable(inputText(row.input))}`, row.begin && `, ${row.isOpen ? "since" : "from"} ${zonedTime(row.begin)}`);
     const facts = [
       ["Machine", machineLink()],
       ["State", [badge(row.state, row.kind), row.message && h("div", { class: `problem ${row.severity}` }, printable(row.message))]],
