@@ -37,6 +37,15 @@ def exact_cpu_seconds(pid: int) -> float:
     return time.clock_gettime(~pid << 3 | _SCHEDULED)
 
 
+def waited_seconds(pid: int) -> float:
+    """How long its threads were ready to run, and waited for a processor."""
+    total = 0
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        with suppress(OSError):  # the thread has just ended
+            total += int((thread / "schedstat").read_text().split()[1])
+    return total / 1e9
+
+
 def is_running(pid: int) -> bool:
     """Whether its main thread works, or waits for a processor; false when it is gone."""
     try:

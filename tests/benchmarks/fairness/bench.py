@@ -11,7 +11,9 @@ most 2.0 times as long as in controls at the 99th percentile, openings at most 3
 the 90th.
 
 ``python -m tests.benchmarks fairness [ROW ...]``; ``FAIRNESS_SECONDS`` and ``FAIRNESS_ROUNDS`` set
-the length of a run and the number of rounds.  Some rows are left out unless they are named: those with a
+the length of a run and the number of rounds, and ``FAIRNESS_NICE`` the priority of the attackers: with 19 they take
+little from the chains, as if they ran elsewhere.  Behind the CPU time of the hops each row has how long they
+waited for a processor.  Some rows are left out unless they are named: those with a
 disk that fails need root, and have the journals of each chain on an ext4 in a file; those with
 4 000 further machines; those with ``ssh``, in which the quiet user types with OpenSSH through an ssh door, beside strangers and
 users of that door (only these rows together); ``agents``, in which 500 agents call a tool of an ``exec-mcp`` in front of
@@ -82,6 +84,7 @@ from .work import Access
 
 SECONDS = float(os.environ.get("FAIRNESS_SECONDS", "3"))
 ROUNDS = int(os.environ.get("FAIRNESS_ROUNDS", "3"))
+NICE = os.environ.get("FAIRNESS_NICE", "0")
 KEY_GOAL, OPEN_GOAL = 2.0, 3.0
 """The largest ratios to controls that a row should have."""
 _PLUGINS = {"api": "apiserver", "poollet": "poollet", "runtime": "runtime"}
@@ -376,6 +379,7 @@ class Run:
     trips: Trips
     turns: dict[str, Turns]
     cpu: dict[str, float]
+    waited: dict[str, float]
     done: dict[str, Any]
     opens: list[float]
 
@@ -430,7 +434,7 @@ class Bench:
         chain.run(QUIET, b"cat")
         self._typist = self._sit_down()
         self._attacker = subprocess.Popen(
-            [sys.executable, "-m", "tests.benchmarks.fairness.attacks"],
+            ["nice", "-n", NICE, sys.executable, "-m", "tests.benchmarks.fairness.attacks"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             cwd=CHECKOUT,
@@ -482,6 +486,7 @@ class Bench:
         self._typist.type_for(0.1)
         hops = HOPS if attacked.door is None else (*HOPS, DOOR)
         before = {hop: procfs.cpu_seconds(attacked.pid(hop)) for hop in hops}
+        waited = {hop: procfs.waited_seconds(attacked.pid(hop)) for hop in hops}
         self._chain.turns()
         self._tell_attacker(row, attacked)
         frozen = attacked.freeze_disk(SECONDS * 0.75) if row == FROZEN else None
@@ -498,6 +503,7 @@ class Bench:
             frozen.join()
         turns = self._chain.turns()
         cpu = {hop: procfs.cpu_seconds(attacked.pid(hop)) - before[hop] for hop in hops}
+        waited = {hop: procfs.waited_seconds(attacked.pid(hop)) - waited[hop] for hop in hops}
         report = json.loads(self._attacker_says())
         if rack is not None:
             done = rack.tell("behave")
@@ -506,7 +512,7 @@ class Bench:
         attacked.settle()
         if trips.lost:
             self._typist = self._sit_down()
-        return Run(trips, turns, cpu, report, opens)
+        return Run(trips, turns, cpu, waited, report, opens)
 
     def row(self, row: str) -> Row:
         """All rounds of a row."""
@@ -575,11 +581,18 @@ class Row:
             counts.update(one.done["answers"])
             counts.update(one.done["refusals"])
         told = ", ".join(f"{what} x{count}" for what, count in counts.most_common(3))
-        spent = ", ".join(f"{median([one.cpu[hop] for one in self.attacks]):.1f}" for hop in HOPS)
+        spent = ", ".join(self._spent(hop) for hop in HOPS)
         if DOOR in self.attacks[0].turns:
-            spent += f", door {median([one.cpu[DOOR] for one in self.attacks]):.1f} (turn {self._turn(DOOR).strip()})"
+            spent += f", door {self._spent(DOOR)} (turn {self._turn(DOOR).strip()})"
         opens = self._opens() if self.attacks[0].opens else ""
-        return f"{opens}{attacked:.2f} MB/s ({control:.2f}), CPU s {spent}" + (told and f"; {told}")
+        return f"{opens}{attacked:.2f} MB/s ({control:.2f}), CPU s + waits {spent}" + (
+            told and f"; {told}"
+        )
+
+    def _spent(self, hop: str) -> str:
+        """CPU time, and the time that it waited for a processor."""
+        cpu = median([one.cpu[hop] for one in self.attacks])
+        return f"{cpu:.1f}+{median([one.waited[hop] for one in self.attacks]):.1f}"
 
     def _opens(self) -> str:
         """The quiet user's openings, median and 90th percentile; in parentheses those in controls."""
