@@ -81,6 +81,15 @@ class SessionsTests(SynchronousTestCase):
         for bound in (crowd[0], bob, eve):
             self.sessions.find(bound.id, bound.caller)
 
+    def test_own_room(self) -> None:
+        """At the limit of all sessions a person, with all agents, still replaces an idle one of their own."""
+        old = self.sessions.begin(Caller("agent:ada:x"))
+        for each in "ab":
+            self.sessions.begin(Caller(each))
+        new = self.sessions.begin(Caller("agent:ada:y"))
+        self.assertRaises(NotFound, self.sessions.find, old.id, old.caller)
+        self.sessions.find(new.id, new.caller)
+
     def test_busy_crowd(self) -> None:
         """A session with a request does not end for that of another."""
         crowd = [self.sessions.begin(Caller(f"agent:ada:{each}")) for each in "xyz"]

@@ -69,7 +69,7 @@ class Sessions:
     """
     The sessions.
 
-    When there are too many in all, the person who has the most, with all agents, loses an idle one to others.
+    When there are too many in all, the person who has the most, with all agents, loses an idle one to those with fewer.
 
     :param make: makes the session of a user.
     """
@@ -132,10 +132,10 @@ class Sessions:
 
     def _make_room(self, person: str) -> None:
         crowd, most = self._people.most_common(1)[0]
-        idle: list[Bound] = []
-        if most > self._people[person] + 1:  # somebody with one session does not lose it
-            every = self._by_id.values()
-            idle = [each for each in every if not each.requests and each.caller.person == crowd]
+        # Somebody with one session loses it only for another of their own.
+        loser = crowd if most > self._people[person] + 1 else person
+        every = self._by_id.values()
+        idle = [each for each in every if not each.requests and each.caller.person == loser]
         if not idle:
             raise ServiceUnavailable(
                 "there are too many sessions here: try again later", retry_after_seconds=30
