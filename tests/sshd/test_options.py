@@ -89,6 +89,18 @@ class TapTests(SynchronousTestCase):
         self.assertIsInstance(program.served, SSHDoor)
         self.assertIsNone(program.served.address)
 
+    def test_modes(self) -> None:
+        """Files that others can write are refused, with the remedy."""
+        for name, key in (("kubeconfig", "kubeconfig"), ("users.yaml", "users")):
+            path = self.directory / name
+            for mode in (0o620, 0o602):
+                path.chmod(mode)
+                options = self.options(**{key: name})
+                told = refusal(self, "exec-sshd", lambda options=options: makeService(options))  # type: ignore[misc]
+                self.assertIn(f"other users can write {path}; type: chmod go-w {path}", told)
+            path.chmod(0o644)
+            makeService(self.options(**{key: name}))
+
     def test_files(self) -> None:
         """Each file that cannot be used is named in one line."""
         for key, name, why in (

@@ -84,17 +84,34 @@ class CommandTests(DoorCase):
         for name in (b"web-1", b"web-2"):
             self.assertIn(name, process.stdout)
 
+    async def test_list_unknown_namespace(self) -> None:
+        """``list`` of a namespace that does not exist says so, and fails."""
+        self.consoles.namespaces = {"default", "empty"}
+        process = self.gate("gate", "list", "nix")
+        self.assertEqual(await process.ended, 1)
+        self.assertIn(b'namespace "nix" does not exist; ssh GATE list shows', process.stderr)
+        process = self.gate("gate", "list", "empty")
+        self.assertEqual(await process.ended, 0)
+        self.assertIn(b"There are no machines.", process.stderr)
+
     async def test_mistakes(self) -> None:
-        """A command that does not exist is refused, with those that there are; so is a wrong option."""
+        """
+        A command that does not exist is refused, with those that there are; so is a wrong option.
+
+        The exit code is 125 for what a machine might run, whose own codes are others, and else 1.
+        """
         for words, message in (
             (("uname", "-a"), b'there is no command "uname"'),
             (("uname", "-a"), b"there are also list, log, screen and power on|off"),
             (("power", "maybe"), b"power has one argument: on or off"),
             (("log", "--kubeconfig=x"), b"unrecognized arguments: --kubeconfig"),
             (("force",), b"force needs a terminal: ssh -t"),
+            (("run",), b"run"),
+            (("force", "run"), b"run"),
         ):
             process = self.gate("vm@gate", *words)
-            self.assertEqual(await process.ended, 125)
+            code = 1 if words[0] in ("power", "log") or words == ("force",) else 125
+            self.assertEqual(await process.ended, code, words)
             self.assertIn(message, process.stderr)
         self.assertEqual(self.consoles.heads, [])
 
@@ -139,6 +156,21 @@ class CommandTests(DoorCase):
                 Forbidden("a reason, please", details=details),
                 ("run", "true"),
                 b"; by ssh: ssh -o SetEnv=EXEC_REASON=",
+            ),
+            *(
+                (
+                    Forbidden(
+                        f'policy "p" requires a reason: use kubectl console {option}--reason TICKET '
+                        f"-n default vm{more}",
+                        details=details,
+                    ),
+                    ("run", "true"),
+                    b'policy "p" requires a reason: use ssh -o SetEnv=EXEC_REASON=TICKET\n',
+                )
+                for option, more in (
+                    ("", ", or kubectl exec -it -n default vm -- console --reason TICKET"),
+                    ("--force ", ""),
+                )
             ),
             (
                 Forbidden("you may drive it: open it without --force"),

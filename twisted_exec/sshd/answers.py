@@ -11,15 +11,17 @@ from typing import Any, Protocol
 
 from twisted_exec.api.dialects import DIALECTS, Dialect
 from twisted_exec.api.screens import ScreenForm, ScreenOptions
-from twisted_exec.api.status import APIError, Forbidden
+from twisted_exec.api.status import APIError, Forbidden, NotFound
 from twisted_exec.cli.client import CommandClient
 from twisted_exec.cli.commands.screen import printable
+from twisted_exec.cli.suggestion import has_namespace
 from twisted_exec.cli.table import table
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.kube.logs import MachineLog
 from twisted_exec.kube.machine_requests import TIMEOUT_SECONDS, opened_among, served_dialects
 from twisted_exec.kube.screens import read_screen
 from twisted_exec.sshd.commands import Command, Help, Listing, Log, Power
+from twisted_exec.sshd.way_in import DoorWayIn
 
 AGENT = "ssh (twisted-exec)"
 
@@ -104,6 +106,12 @@ async def _list(command: Listing, place: Place, output: Output) -> None:
                     raise
                 rows = await _rows(client, dialects, namespace)
                 output.say(f"These are of namespace {namespace}; for another: list NAMESPACE")
+        if not rows and command.where is not None and not await has_namespace(client, namespace):
+            raise NotFound(
+                "namespaces",
+                namespace,
+                message=f'namespace "{namespace}" does not exist; {DoorWayIn.list_namespaces}',
+            )
     if len(rows) > MOST_LISTED:
         output.say(f"There are more than {MOST_LISTED} machines; of one namespace: list NAMESPACE")
         rows = rows[:MOST_LISTED]

@@ -265,7 +265,9 @@ class Door(ModernFactory):
         sessions = transport.serve(person, target)
         return User(sessions, self.reactor), lambda: None
 
-    def refused(self, credential: Credential, why: str, transport: ModernTransport) -> None:
+    def refused(
+        self, credential: Credential, why: str, transport: ModernTransport, user: str = ""
+    ) -> None:
         """See :class:`~twisted_exec.ssh.login.Entrance`; a client may show several keys until one is known."""
         assert isinstance(transport, DoorConnection)
         if not why:
@@ -279,7 +281,7 @@ class Door(ModernFactory):
             "ssh login from {address} refused: {why} ({credential})",
             address=credential.source_address,
             why=why,
-            credential=credential_text(credential),
+            credential=credential_text(credential, user),
         )
 
     def closing(self, connection: DoorConnection) -> None:

@@ -49,7 +49,7 @@ class ConsoleSessions:
             apply(options, request)
         except ValueError as problem:
             channel.tell(str(problem))
-            channel.finish(FAILED_CODE)
+            channel.finish(refusal_code(request))
             return ChannelEnd()
         session = ChannelConsole(channel, request, options, self._config, self._reactor)
         over = session.begin()
@@ -71,6 +71,14 @@ def _after(over: Deferred[None]) -> Deferred[None]:
 def console_options(name: str) -> argparse.Namespace:
     """Return the options of ``kubectl console`` for a machine: the escape keys are ssh's."""
     return parse_options(["--escape", "none", "--", name])
+
+
+def refusal_code(request: SessionRequest) -> int:
+    """Return the exit code of a request that is refused: another one for commands, which have codes of their own."""
+    words = (request.command or "").split(maxsplit=2)
+    if words[:1] == [FORCE]:
+        del words[0]
+    return FAILED_CODE if words else 1
 
 
 def apply(options: argparse.Namespace, request: SessionRequest, others: str = "") -> None:
@@ -121,7 +129,8 @@ class SSHConsole(MachineConsole):
             from twisted_exec.api.kinds.consolepolicies import APPROVAL_REQUIRED, REASON_REQUIRED
 
             causes = {each.get("reason") for each in error.causes}
-            if REASON_REQUIRED in causes and APPROVAL_REQUIRED not in causes:
+            is_of_reason = REASON_REQUIRED in causes and APPROVAL_REQUIRED not in causes
+            if is_of_reason and REASON not in line:
                 line += f"; by ssh: {REASON}"
         return line
 
