@@ -48,11 +48,14 @@ class DoorCase(SSHCase):
     A door with the users ``ada``, who has a certificate, and ``bob``, who has a key.
 
     :cvar login_seconds: of the door.
+    :cvar only_post_quantum: of the door.
+    :ivar people: reads the file of users.
     :ivar later_seconds: how far the time of day of the door is ahead.
     """
 
     skip = needs.ssh() or needs.sshd()
     login_seconds = 30.0
+    only_post_quantum = False
 
     async def setUp(self) -> None:
         await super().setUp()
@@ -104,7 +107,10 @@ class DoorCase(SSHCase):
         client = KubeClient(login.current(), reactor)
         self.addCleanup(client.close)
         settings = Settings(
-            listen="tcp:0:interface=127.0.0.1", limits=limits, login_seconds=self.login_seconds
+            listen="tcp:0:interface=127.0.0.1",
+            limits=limits,
+            login_seconds=self.login_seconds,
+            only_post_quantum=self.only_post_quantum,
         )
         return SSHDoor(
             settings,

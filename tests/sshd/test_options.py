@@ -16,6 +16,8 @@ from twisted_exec.program.service import ServiceWithCleanup
 from .files import write_files
 
 if (skip := needs.conch()) is None:
+    from twisted_exec.ssh.key_exchange import EXCHANGES, POST_QUANTUM
+    from twisted_exec.sshd import options as sshd_options
     from twisted_exec.sshd.limits import Limits
     from twisted_exec.sshd.options import Options
     from twisted_exec.sshd.service import SSHDoor
@@ -52,6 +54,18 @@ class OptionsTests(SynchronousTestCase):
         )
         self.assertEqual(options["users"], os.path.abspath("users.yaml"))
         self.assertEqual(self.options().settings().limits, Limits())
+
+    def test_exchanges(self) -> None:
+        """Clients without a post-quantum exchange are refused if the operator says so, and where ML-KEM is."""
+        self.assertEqual(self.options().settings().exchanges, tuple(EXCHANGES))
+        if not POST_QUANTUM:
+            self.assertRaises(SystemExit, self.options, "--only-post-quantum")
+            return
+        settings = self.options("--only-post-quantum").settings()
+        self.assertEqual(settings.exchanges, (b"mlkem768x25519-sha256",))
+        self.patch(sshd_options, "POST_QUANTUM", ())
+        with self.assertRaisesRegex(SystemExit, "--only-post-quantum needs ML-KEM"):
+            self.options("--only-post-quantum")
 
     def test_mistakes(self) -> None:
         """Each mistake has a message with the option."""

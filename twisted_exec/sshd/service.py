@@ -94,6 +94,7 @@ class SSHDoor(AsyncService):
             reactor,
             keys=keys,
             login_seconds=settings.login_seconds,
+            exchanges=settings.exchanges,
             now=now,
         )
         ConnectionMetrics(self.registry, self.door.admission)
