@@ -116,11 +116,20 @@ class CommandTests(DoorCase):
         self.assertEqual(self.consoles.heads, [])
 
     async def test_reason(self) -> None:
-        """The reason comes from a variable."""
+        """The reason comes from a variable, for ``screen``, too."""
         self.serve(Shell("vm"))
         process = self.gate("vm@gate", "run", "true", EXEC_REASON="ticket 4711")
         self.assertEqual(await process.ended, 0, process.stderr)
         self.assertIn(b"reason=ticket%204711", self.consoles.queries[0])
+        self.consoles.queries.clear()
+        self.consoles.machines["default/vm"] = Forbidden("no")
+        process = self.gate("vm@gate", "screen", EXEC_REASON="ticket 4711")
+        self.assertEqual(await process.ended, 1)
+        [query] = [each for each in self.consoles.queries if each.startswith(b"as=")]
+        self.assertIn(b"&reason=ticket%204711", query)
+        process = self.gate("vm@gate", "list", EXEC_REASON="x" * 300)
+        self.assertEqual(await process.ended, 1)
+        self.assertIn(b"EXEC_REASON: the reason has 300 characters", process.stderr)
 
     async def test_refused(self) -> None:
         """Refusals of the server are for the user, unless they are about the door."""

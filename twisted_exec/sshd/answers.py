@@ -56,11 +56,13 @@ class Place:
 
     :param config: with the user, and the namespace.
     :param machine: its name.
+    :param reason: of the session; empty for none.
     """
 
     config: ClientConfig
     machine: str
     reactor: Any
+    reason: str = ""
 
     @asynccontextmanager
     async def client(self, config: ClientConfig | None = None) -> AsyncIterator[CommandClient]:
@@ -156,8 +158,9 @@ async def _log(command: Log, place: Place, output: Output) -> None:
 async def _screen(place: Place, output: Output) -> None:
     options = ScreenOptions(form=ScreenForm.TEXT)
     screen = await read_screen(
-        place.config, place.config.namespace, place.machine, options, place.reactor, agent=AGENT
-    )
+        place.config, place.config.namespace, place.machine, options, place.reactor,
+        reason=place.reason, agent=AGENT,
+    )  # fmt: skip
     output.write(printable(screen, ScreenForm.TEXT))
     if not screen.strip():
         output.say("the screen is empty")

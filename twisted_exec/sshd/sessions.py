@@ -23,6 +23,7 @@ from twisted_exec.cli.ssh.session import (
     SSHConsole,
     apply,
     console_options,
+    declared_reason,
     refusal_code,
 )
 from twisted_exec.cli.ssh.streams import ChannelStreams
@@ -76,6 +77,8 @@ class DoorSessions:
             options = _options(target)
             if command is None:
                 apply(options, request, OTHERS)
+            else:
+                options.reason = declared_reason(request)
             if refusal := self._refusal():
                 raise ValueError(refusal)
             config = self._login.acting_as(self._person, target.namespace)
@@ -276,7 +279,9 @@ class _Text(_Ending):
         try:
             if self._options.space:
                 config = (await visit(config, self._options, self._reactor)).config
-            await answer(self._command, Place(config, name, self._reactor), self)
+            await answer(
+                self._command, Place(config, name, self._reactor, self._options.reason), self
+            )
         except APIError as error:
             act, what = ("use", name) if name else ("list", "machines")
             line = await explain_with_hint(error, config, what, self._reactor, act, way)

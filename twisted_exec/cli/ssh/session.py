@@ -81,6 +81,18 @@ def refusal_code(request: SessionRequest) -> int:
     return FAILED_CODE if words else 1
 
 
+def declared_reason(request: SessionRequest) -> str:
+    """
+    Return the user's reason for a session; empty for none.
+
+    :raises ValueError: it is not acceptable; the message is for the user.
+    """
+    try:
+        return check_reason(request.environment.get("EXEC_REASON", ""))
+    except BadRequest as error:
+        raise ValueError(f"EXEC_REASON: {error.message}") from None
+
+
 def apply(options: argparse.Namespace, request: SessionRequest, others: str = "") -> None:
     """
     Set the options of a request.
@@ -89,10 +101,7 @@ def apply(options: argparse.Namespace, request: SessionRequest, others: str = ""
 
     :raises ValueError: it cannot be carried out; the message is for the user.
     """
-    try:
-        options.reason = check_reason(request.environment.get("EXEC_REASON", ""))
-    except BadRequest as error:
-        raise ValueError(f"EXEC_REASON: {error.message}") from None
+    options.reason = declared_reason(request)
     word, _, command = (request.command or "").strip().partition(" ")
     if word == FORCE:
         options.force = True
