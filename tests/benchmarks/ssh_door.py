@@ -14,6 +14,7 @@ of rounds.
 from __future__ import annotations
 
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from unittest.mock import patch
 
 import yaml
 from twisted.internet.threads import deferToThread
@@ -101,7 +103,7 @@ class Sshd:
         config.write_text(_SSHD_CONFIG.format(port=port, directory=directory, user=_USER))
         if os.geteuid() == 0:
             os.makedirs("/run/sshd", exist_ok=True)  # which Debian makes when it boots
-        program = needs.shutil.which("sshd") or ""
+        program = shutil.which("sshd") or ""
         self._process = subprocess.Popen(
             [program, "-D", "-f", str(config), "-E", str(Path(directory, "sshd.log"))]
         )
@@ -245,10 +247,6 @@ def main(directory: Path) -> None:
     if missing := needs.ssh() or needs.sshd() or needs.kubectl():
         print(f"left out: {missing}")
         return
-    # As for users, with bytecode: what compiles has more memory, in which the sessions would hide.
-    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    os.environ["PYTHONPYCACHEPREFIX"] = str(directory / "bytecode")
-    subprocess.run([script("twistd"), "exec-sshd", "--help"], check=True, stdout=subprocess.DEVNULL)
     printer = directory / "printer.py"
     printer.write_text(_PRINTER)
 
@@ -285,7 +283,12 @@ def main(directory: Path) -> None:
             await deployment.stop()
             reserved.release()
 
-    run_reactor(measured)
+    # As for users, with bytecode: what compiles has more memory, in which the sessions would hide.
+    with patch.dict(os.environ, PYTHONPYCACHEPREFIX=str(directory / "bytecode")):
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+        words = [script("twistd"), "exec-sshd", "--help"]
+        subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
+        run_reactor(measured)
 
 
 def _machine(way: str, prints: bool) -> str:
