@@ -32,6 +32,7 @@ from . import (
     recorded,
     scale,
     spdy,
+    ssh_door,
     starts,
     syscalls,
     trace,
@@ -98,6 +99,10 @@ BENCHMARKS = {
     "spdy": Benchmark(
         spdy.main,
         "the SPDY codec alone, beside the copying that every implementation needs",
+    ),
+    "ssh-door": Benchmark(
+        ssh_door.main,
+        "a console by ssh through exec-sshd, beside sshd and kubectl console: open, key, output, memory",
     ),
     "listing": Benchmark(
         listing.main,

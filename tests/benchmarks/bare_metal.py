@@ -12,17 +12,13 @@ from __future__ import annotations
 
 import json
 import os
-import pty
-import select
 import signal
 import socket
 import ssl
 import statistics
 import subprocess
 import sys
-import termios
 import time
-import tty
 import urllib.request
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
@@ -40,6 +36,7 @@ from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.iri.revisions import revision
 
 from .console import Console
+from .terminal import Terminal
 
 BMCS = int(os.environ.get("BMCS", "200"))
 KEYS, BULK_BYTES, SLOW_BYTES = 500, 10_000_000, 1_000_000
@@ -216,45 +213,13 @@ class _Bare(Console):
     input = output = b""
 
 
-class _Terminal:
-    """A program in a terminal, with the methods of :class:`Console`."""
-
-    def __init__(self, argv: Sequence[str], up: bytes, **environment: str) -> None:
-        self._last = b""
-        self._pid, self._fd = pty.fork()
-        if not self._pid:
-            os.environ.update(environment)
-            os.execvp(argv[0], argv)
-        tty.setraw(self._fd, termios.TCSANOW)
-        if up:
-            self.until(up)
-        time.sleep(1)
-
-    def type(self, data: bytes) -> None:
-        os.write(self._fd, data)
-
-    def receive(self) -> bytes:
-        if not select.select([self._fd], [], [], 60)[0]:
-            raise TimeoutError("no output for a minute")
-        try:
-            self._last = os.read(self._fd, 65536)
-        except OSError:
-            raise ConnectionError(f"the program has ended: {self._last!r}") from None
-        return self._last
-
-    def until(self, mark: bytes) -> None:
-        seen = b""
-        while mark not in seen:
-            seen = seen[-len(mark) :] + self.receive()
-
-    def count(self, total: int) -> None:
-        while total > 0:
-            total -= len(self.receive())
-
-    def close(self) -> None:
-        os.kill(self._pid, signal.SIGKILL)
-        os.waitpid(self._pid, 0)
-        os.close(self._fd)
+def _terminal(argv: Sequence[str], up: bytes, **environment: str) -> Terminal:
+    """Start a client; return it once its console is open."""
+    terminal = Terminal(argv, **environment)
+    if up:
+        terminal.until(up)
+    time.sleep(1)
+    return terminal
 
 
 def _bare_websocket(port: int) -> Console:
@@ -364,14 +329,14 @@ def _transports(scratch: Path, ports: dict[str, Any]) -> None:
             str(ports["ssh"][1]),
             f"{USER}@127.0.0.1",
         ]
-        bare["ssh"] = lambda: _Terminal(
+        bare["ssh"] = lambda: _terminal(
             words, b"", SSH_ASKPASS=str(askpass), SSH_ASKPASS_REQUIRE="force"
         )
     if "ipmi" in ports:
         tool = ["ipmitool", "-I", "lanplus", "-H", "127.0.0.1", "-p", str(ports["ipmi"][1])]
         tool += ["-U", USER, "-f", password, "sol"]
         subprocess.run([*tool, "deactivate"], stderr=subprocess.DEVNULL)
-        bare["ipmi"] = lambda: _Terminal([*tool, "activate"], b"operational")
+        bare["ipmi"] = lambda: _terminal([*tool, "activate"], b"operational")
     for name, opened in bare.items():
         console = opened()
         key, rate = _figures(console, SLOW_BYTES if name == "ipmi" else BULK_BYTES)

@@ -35,7 +35,8 @@ Clients
     * ``ssh_clients`` (Debian's openssh-client and putty-tools, and ssh-clients, an environment with paramiko and
       ansible-core; openssh-newest; u-boot-qemu and qemu-system-x86 for BREAK; 2 min): what ``kubectl console --ssh-config`` prints
       opens consoles and runs commands with OpenSSH, plink, paramiko and Ansible's ``raw``.
-    * ``ssh_door`` (as ``ssh_clients``; 3 min): the same clients at ``exec-sshd``, with a certificate or a key.
+    * ``ssh_door`` (as ``ssh_clients``, and ssh-audit; 3 min): the same clients at ``exec-sshd``, with a certificate or a
+      key, and what ssh-audit warns of.
 
 Bare metal
     * ``bare_metal`` (bmc-peers, metal-operator-mock; Debian's openipmi, ipmitool, openssh-server and libnss-wrapper;

@@ -230,6 +230,12 @@ BUILDS = (
         {"SSH_CLIENTS": "ssh-clients"},
     ),
     Build(
+        "ssh-audit",
+        "ssh-audit/bin/ssh-audit",
+        "$PYTHON -m venv $WORK/ssh-audit && $WORK/ssh-audit/bin/pip install -q ssh-audit==3.9.0",
+        {"SSH_AUDIT": "ssh-audit/bin/ssh-audit"},
+    ),
+    Build(
         "openssh-newest",
         "bin/openssh-newest/ssh",
         "bash $INTEROP/openssh_newest.sh",

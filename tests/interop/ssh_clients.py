@@ -187,7 +187,8 @@ class ClientContract:
         await self.require_reason()
         argv = self.command(self.host("vm"), "run", "echo in")
         refused = await self.ended(self.start(argv), 125)
-        self.assertIn(b"by ssh: ssh -o SetEnv=EXEC_REASON=TICKET", refused.output)
+        self.assertIn(b" requires a reason: use ssh -o SetEnv=EXEC_REASON=TICKET", refused.output)
+        self.assertNotIn(b"kubectl", refused.output)
         program = await self.ended(self.start(argv, self.with_reason("ticket 4711")))
         self.assertEqual(program.stdout, b"in\n")
 

@@ -1,5 +1,5 @@
 """
-Foreign clients of SSH at ``exec-sshd``: OpenSSH, plink, paramiko and Ansible.
+Foreign clients of SSH at ``exec-sshd``: OpenSSH, plink, paramiko and Ansible, and ssh-audit.
 
 Each goes through four programs to a shell.  OpenSSH has a certificate, the others a key.
 """
@@ -7,12 +7,14 @@ Each goes through four programs to a shell.  OpenSSH has a certificate, the othe
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import time
 from pathlib import Path
 
 import yaml
+from twisted.trial.unittest import SkipTest
 
 from tests import clients
 from tests.flows import programs
@@ -30,6 +32,7 @@ from .ssh_clients import (
     SSHCase,
 )
 
+_AUDIT = os.environ.get("SSH_AUDIT", "")
 _ROLE = Path(__file__).parents[2] / "docs" / "howto" / "ssh-door-role.yaml"
 _CONFIG = """
 Host gate vm nosuch qemu
@@ -48,7 +51,11 @@ class DoorCase(SSHCase):
     A door, with the role of its how-to.
 
     The user ``ada`` has a certificate, and ``bob`` a key.
+
+    :cvar options: further options of the door.
     """
+
+    options: tuple[str, ...] = ()
 
     async def configure(self) -> None:
         deployment = self.deployment
@@ -63,6 +70,7 @@ class DoorCase(SSHCase):
             "authorities:\n- {keys: user_ca.pub, groups: [operators]}\n"
             f"users:\n- {{user: bob, groups: [lab], keys: ['{key}']}}\n"
         )
+        Path(self.path("users.yaml")).chmod(0o644)
         for each in yaml.safe_load_all(_ROLE.read_text()):
             kind = (
                 kinds.CLUSTERROLES if each["kind"] == "ClusterRole" else kinds.CLUSTERROLEBINDINGS
@@ -83,6 +91,7 @@ class DoorCase(SSHCase):
             *keys,
             "--listen=tcp:0:interface=127.0.0.1",
             "--health-listen=",
+            *self.options,
         )
         self.addCleanup(self.door.stop)
         found = await self.door.until(rb"ssh at 127\.0\.0\.1:(\d+)")
@@ -224,6 +233,58 @@ class NewestOpenSSHTests(OpenSSHTests):
 
     skip = NO_NEWEST
     ssh = NEWEST
+
+
+class AuditTests(DoorCase):
+    """ssh-audit, which rates algorithms."""
+
+    skip = DoorCase.skip or (None if _AUDIT else "SSH_AUDIT names no ssh-audit")
+
+    async def audited(self, code: int) -> list[str]:
+        """Run ssh-audit; return its lines about failures and warnings."""
+        command = (
+            _AUDIT,
+            "-b",
+            "-l",
+            "warn",
+            "--skip-rate-test",
+            "-p",
+            str(self.port),
+            "127.0.0.1",
+        )
+        program = await self.ended(self.start(command), code)
+        return [each for each in program.stdout.decode().split("\n") if each]
+
+    async def test_algorithms(self) -> None:
+        """There is one warning, about both names of Curve25519, which Debian 12's ssh needs."""
+        lines = await self.audited(2)
+        names = [each.split()[1] for each in lines]
+        self.assertEqual(names, ["curve25519-sha256", "curve25519-sha256@libssh.org"], lines)
+        for each in lines:
+            self.assertIn("does not provide protection against post-quantum attacks", each)
+
+
+class PostQuantumTests(AuditTests):
+    """The same with ``--only-post-quantum``."""
+
+    skip = AuditTests.skip or NO_NEWEST
+    options = ("--only-post-quantum",)
+
+    async def test_algorithms(self) -> None:
+        """There is no warning, and the newest ssh logs in."""
+        self.assertEqual(await self.audited(0), [])
+        program = await self.ended(
+            self.start((NEWEST, "-v", "-F", self.config, "vm@gate", "run", "exit 7")), 7
+        )
+        self.assertIn(b"kex: algorithm: mlkem768x25519-sha256", program.output)
+
+    async def test_older(self) -> None:
+        """An older ssh says which exchange the door wants."""
+        offered = subprocess.check_output(("ssh", "-Q", "kex"), text=True).split()
+        if "mlkem768x25519-sha256" in offered:
+            raise SkipTest("ssh has ML-KEM")
+        program = await self.ended(self.start(("ssh", "-F", self.config, "vm@gate")), 255)
+        self.assertIn(b"Their offer: mlkem768x25519-sha256", program.output)
 
 
 class PlinkTests(ClientContract, DoorCase):

@@ -44,6 +44,8 @@ class Consoles(Dispatcher):
     :ivar machines: the attachment factory, or the error, of each ``NAMESPACE/NAME``, or for each
         ``PLURAL.GROUP/NAMESPACE/NAME`` where it is no machine of the default dialect.  A list has all of them.
     :ivar observers: the same for the observers' path.
+    :ivar namespaces: names of namespaces; ``None`` for a server without them.  The machines of one that is not
+        ``default`` are not listed.
     :ivar allowed: verbs of consoles that SelfSubjectAccessReviews allow.
     :ivar heads: the headers of every request.
     :ivar tokens: the ``Authorization`` headers that are accepted; ``None`` accepts anyone.
@@ -54,6 +56,7 @@ class Consoles(Dispatcher):
         self.dialects: tuple[Dialect, ...] = (DEFAULT,)
         self.machines: dict[str, Callable[[], IAttachment] | APIError] = {}
         self.observers: dict[str, Callable[[], IAttachment] | APIError] = {}
+        self.namespaces: set[str] | None = None
         self.allowed: set[str] = set()
         self.heads: list[Any] = []
         self.queries: list[bytes] = []
@@ -79,6 +82,13 @@ class Consoles(Dispatcher):
             items = [{"metadata": {"name": name}} for name in names]
             respond_json(request, 200, {"metadata": {}, "items": items})
             return
+        if self.namespaces is not None:
+            _, _, namespace = path.partition("/namespaces/")
+            if path == f"/api/v1/namespaces/{namespace}" and namespace not in self.namespaces:
+                raise NotFound("namespaces", namespace)
+            if path.endswith(f"/{DEFAULT.workload.plural}"):
+                respond_json(request, 200, {"metadata": {}, "items": []})
+                return
         found = self._machine(path)
         if isinstance(found, APIError):
             raise found

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from twisted.internet.task import Clock
+from twisted.logger import capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests import needs
@@ -182,8 +183,10 @@ class ReloadTests(KeysCase):
         path = self.write_key("key", private)
         for valid in ((0, time.time() - 1), (time.time() + 3600, time.time() + 7200)):
             certificate = self.write_certificate("certificate", private, valid=valid)
-            [key] = self.load([path], [certificate])
+            with capturedLogs() as events:
+                [key] = self.load([path], [certificate])
             self.assertEqual(key.algorithms, [b"ssh-ed25519"])
+            self.assertIn(f"renew it: {certificate}", str(formatEvent(events[-1])))
         self.write_certificate("certificate", private)
         self.clock.advance(2)
         [key] = self.keys.current()

@@ -114,7 +114,7 @@ class LoginTests(SynchronousTestCase):
         self.client.transport.loseConnection()
         self.pump.flush()
 
-    def refused(self, credential: Credential, why: str, transport: object) -> None:
+    def refused(self, credential: Credential, why: str, transport: object, user: str = "") -> None:
         self.refusals.append((credential.key_blob, why))
 
     def enter(self, person: Person, target: str, transport: object) -> Any:

@@ -51,6 +51,7 @@ class FileCase(SynchronousTestCase):
         """Replace a file."""
         path = os.path.join(self.directory, name)
         with open(f"{path}.new", "wb") as file:
+            os.chmod(f"{path}.new", 0o644)
             file.write(text.encode() if isinstance(text, str) else text)
         os.replace(f"{path}.new", path)
 
@@ -173,6 +174,20 @@ class ChangeTests(FileCase):
         self.assertIsNone(by_key)
         assert by_certificate is not None
         self.assertIn("the authority of your ssh certificate is not known", by_certificate)
+
+    def test_modes(self) -> None:
+        """A file that others can write is not used, as others could add users: nobody logs in until it is mended."""
+        path = os.path.join(self.directory, "ca.pub")
+        for mode in (0o664, 0o646):
+            os.chmod(path, mode)
+            self.assertEqual(self.reasons(), [None, None])
+            self.assertEqual(self.refused(LoginRefused, blob_of(self.ada)), CLOSED)
+            self.assertIn(f"type: chmod go-w {path}", self.people.problem())
+            os.chmod(path, 0o644)
+            self.assertEqual(self.reasons(), [None, None])
+            self.assertEqual(
+                (self.identify(blob_of(self.ada)).user, self.people.problem()), ("ada", "")
+            )
 
     def test_groups(self) -> None:
         """Other groups, and another user of a key, end the sessions."""

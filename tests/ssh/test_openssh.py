@@ -84,7 +84,9 @@ if (skip := needs.conch()) is None:
             self.connections.append((person, target, transport))
             return User(self, reactor), lambda: None
 
-        def refused(self, credential: Credential, why: str, transport: ModernTransport) -> None:
+        def refused(
+            self, credential: Credential, why: str, transport: ModernTransport, user: str = ""
+        ) -> None:
             """Nothing is logged."""
 
         def begin(self, channel: SessionChannel, request: SessionRequest) -> ChannelEnd:

@@ -17,9 +17,15 @@ from cryptography.hazmat.primitives.serialization import (
 from .test_acting import KUBECONFIG
 
 
+def write(path: Path, text: str) -> None:
+    """Write a file that only its owner can write, whatever the umask is."""
+    path.touch(0o600)
+    path.write_text(text)
+
+
 def write_files(directory: Path) -> list[str]:
     """Write the files of a door; return the options that name them."""
-    (directory / "kubeconfig").write_text(KUBECONFIG % "token: x")
+    write(directory / "kubeconfig", KUBECONFIG % "token: x")
     private = Ed25519PrivateKey.generate()
     for name in ("host", "host.pub"):
         (directory / name).touch(0o600)
@@ -27,7 +33,7 @@ def write_files(directory: Path) -> list[str]:
     (directory / "host").write_bytes(text)
     public = private.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
     (directory / "host.pub").write_text(public)
-    (directory / "users.yaml").write_text(f"users:\n- {{user: ada, keys: ['{public}']}}\n")
+    write(directory / "users.yaml", f"users:\n- {{user: ada, keys: ['{public}']}}\n")
     return [
         f"--kubeconfig={directory / 'kubeconfig'}",
         f"--users={directory / 'users.yaml'}",

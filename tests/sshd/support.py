@@ -18,6 +18,8 @@ from tests.cli.ssh.support import SSHCase, reactor
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.wire.resize import TerminalSize
 
+from .files import write
+
 if needs.conch() is None:
     from twisted_exec.ssh.door_keys import DoorKeys
     from twisted_exec.ssh.login_file import LoginFile
@@ -46,11 +48,14 @@ class DoorCase(SSHCase):
     A door with the users ``ada``, who has a certificate, and ``bob``, who has a key.
 
     :cvar login_seconds: of the door.
+    :cvar only_post_quantum: of the door.
+    :ivar people: reads the file of users.
     :ivar later_seconds: how far the time of day of the door is ahead.
     """
 
     skip = needs.ssh() or needs.sshd()
     login_seconds = 30.0
+    only_post_quantum = False
 
     async def setUp(self) -> None:
         await super().setUp()
@@ -83,24 +88,29 @@ class DoorCase(SSHCase):
     def users(self, *, groups: str = "crew", keys: str = "bob", more: str = "") -> None:
         """Write the file with the users."""
         key = Path(self.path(f"{keys}.pub")).read_text().strip()
-        Path(self.path("users.yaml")).write_text(
+        write(
+            Path(self.path("users.yaml")),
             f"authorities:\n- {{keys: user_ca.pub, groups: [{groups}]}}\n"
-            f"users:\n- {{user: bob, groups: [night], keys: ['{key}']}}\n{more}"
+            f"users:\n- {{user: bob, groups: [night], keys: ['{key}']}}\n{more}",
         )
 
     def make_door(self, limits: Limits) -> SSHDoor:
         kubeconfig = Path(self.kubeconfig())
+        kubeconfig.chmod(0o600)
         kubeconfig.write_text(kubeconfig.read_text().replace("{}", "{token: door}"))
         self.consoles.tokens = {"Bearer door"}
         login = DoorLogin(str(kubeconfig), None)
         keys = DoorKeys([self.path("host")], [], reactor)
         keys.load()
-        users = LoginFile(self.path("users.yaml"), reactor)
+        self.people = users = LoginFile(self.path("users.yaml"), reactor)
         users.load()
         client = KubeClient(login.current(), reactor)
         self.addCleanup(client.close)
         settings = Settings(
-            listen="tcp:0:interface=127.0.0.1", limits=limits, login_seconds=self.login_seconds
+            listen="tcp:0:interface=127.0.0.1",
+            limits=limits,
+            login_seconds=self.login_seconds,
+            only_post_quantum=self.only_post_quantum,
         )
         return SSHDoor(
             settings,

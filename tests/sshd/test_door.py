@@ -115,6 +115,18 @@ class StrangerTests(LimitCase):
         self.assertEqual(self.door.door.admission.strangers, 0)
 
 
+class PostQuantumTests(DoorCase):
+    """A door for clients with a post-quantum exchange alone."""
+
+    only_post_quantum = True
+
+    async def test_only_post_quantum(self) -> None:
+        """A client without one cannot connect, and reads what the door wants."""
+        process = self.gate("-o", "KexAlgorithms=curve25519-sha256", "vm@gate", "list")
+        self.assertEqual(await process.ended, 255)
+        self.assertIn(b"Their offer: mlkem768x25519-sha256", process.stderr)
+
+
 class GraceTests(LimitCase):
     """The time for a login."""
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from twisted.logger import capturedLogs, formatEvent
 
@@ -14,6 +15,7 @@ from twisted_exec.api.status import APIError, Forbidden
 from twisted_exec.streaming.interfaces import REVOKED, Ending
 from twisted_exec.testing.console import EchoAttachment
 
+from .files import write
 from .support import SIZE, DoorCase
 
 
@@ -48,6 +50,19 @@ class LogTests(DoorCase):
             self.assertEqual(await process.ended, 255)
             await self.over()
         self.assertEqual((self.failures("refused"), self.failures("unknown_key")), (1, 0))
+
+    async def test_refused_key(self) -> None:
+        """So is that of a plain key, whose user the file says."""
+        write(Path(self.path("revoked")), Path(self.path("bob.pub")).read_text())
+        self.users(more="revoked: revoked\n")
+        await self.people.look()
+        with self.logs(
+            r"ssh login from 127\.0\.0\.1 refused: your ssh key or certificate is revoked; get a new one "
+            r"\(the key SHA256:\S{43} of bob\)"
+        ):
+            process = self.gate("vm@gate", "list", key="bob")
+            self.assertEqual(await process.ended, 255)
+            await self.over()
 
     async def test_unknown(self) -> None:
         """A connection with an unknown key alone has one line."""

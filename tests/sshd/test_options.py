@@ -16,6 +16,8 @@ from twisted_exec.program.service import ServiceWithCleanup
 from .files import write_files
 
 if (skip := needs.conch()) is None:
+    from twisted_exec.ssh.key_exchange import EXCHANGES, POST_QUANTUM
+    from twisted_exec.sshd import options as sshd_options
     from twisted_exec.sshd.limits import Limits
     from twisted_exec.sshd.options import Options
     from twisted_exec.sshd.service import SSHDoor
@@ -53,6 +55,18 @@ class OptionsTests(SynchronousTestCase):
         self.assertEqual(options["users"], os.path.abspath("users.yaml"))
         self.assertEqual(self.options().settings().limits, Limits())
 
+    def test_exchanges(self) -> None:
+        """Clients without a post-quantum exchange are refused if the operator says so, and where ML-KEM is."""
+        self.assertEqual(self.options().settings().exchanges, tuple(EXCHANGES))
+        if not POST_QUANTUM:
+            self.assertRaises(SystemExit, self.options, "--only-post-quantum")
+            return
+        settings = self.options("--only-post-quantum").settings()
+        self.assertEqual(settings.exchanges, (b"mlkem768x25519-sha256",))
+        self.patch(sshd_options, "POST_QUANTUM", ())
+        with self.assertRaisesRegex(SystemExit, "--only-post-quantum needs ML-KEM"):
+            self.options("--only-post-quantum")
+
     def test_mistakes(self) -> None:
         """Each mistake has a message with the option."""
         for option, why in (
@@ -88,6 +102,18 @@ class TapTests(SynchronousTestCase):
         assert isinstance(program, ServiceWithCleanup)
         self.assertIsInstance(program.served, SSHDoor)
         self.assertIsNone(program.served.address)
+
+    def test_modes(self) -> None:
+        """Files that others can write are refused, with the remedy."""
+        for name, key in (("kubeconfig", "kubeconfig"), ("users.yaml", "users")):
+            path = self.directory / name
+            for mode in (0o620, 0o602):
+                path.chmod(mode)
+                options = self.options(**{key: name})
+                told = refusal(self, "exec-sshd", lambda options=options: makeService(options))  # type: ignore[misc]
+                self.assertIn(f"other users can write {path}; type: chmod go-w {path}", told)
+            path.chmod(0o644)
+            makeService(self.options(**{key: name}))
 
     def test_files(self) -> None:
         """Each file that cannot be used is named in one line."""

@@ -55,9 +55,30 @@ class ServiceTests(DoorCase):
         self.assertEqual(value("connections", state="before_login"), 0)
         self.assertEqual((value("sessions"), value("logins_total")), (1, 1))
         process.signal(9)
-        while self.door.door.connections:
+        while self.door.door.connections or value("sessions"):  # which ends behind its connection
             await self.tick()
-        self.assertEqual((value("connections", state="logged_in"), value("sessions")), (0, 0))
+        self.assertEqual(value("connections", state="logged_in"), 0)
+
+    async def test_unusable_users(self) -> None:
+        """While the files of users cannot be used, the probe says so, and passes: open sessions go on."""
+        attachment = self.serve(EchoAttachment(b"$ "))
+        process = await self.console()
+        self.users(more="nonsense: 1\n")
+        await self.people.look()
+        [result] = [each for each in await self.door.health.check() if each.name == "users"]
+        self.assertIsNone(result.error)
+        self.assertIn("nobody can log in: the files of users cannot be used", result.limit)
+        refused = self.gate("vm@gate", "list")
+        self.assertEqual(await refused.ended, 255)
+        self.assertIn(b"nobody can log in for now", refused.stderr)
+        process.type(b"hello")
+        await process.until(b"hello")
+        attachment.transport.end(attachment.ending)
+        await process.ended
+        self.users()
+        await self.people.look()
+        results = {each.name: each.limit for each in await self.door.health.check()}
+        self.assertEqual(results["users"], "")
 
     async def test_health(self) -> None:
         """The door is ready when it listens, and the API server accepts its login."""

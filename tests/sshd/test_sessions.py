@@ -84,26 +84,52 @@ class CommandTests(DoorCase):
         for name in (b"web-1", b"web-2"):
             self.assertIn(name, process.stdout)
 
+    async def test_list_unknown_namespace(self) -> None:
+        """``list`` of a namespace that does not exist says so, and fails."""
+        self.consoles.namespaces = {"default", "empty"}
+        process = self.gate("gate", "list", "nix")
+        self.assertEqual(await process.ended, 1)
+        self.assertIn(b'namespace "nix" does not exist; ssh GATE list shows', process.stderr)
+        process = self.gate("gate", "list", "empty")
+        self.assertEqual(await process.ended, 0)
+        self.assertIn(b"There are no machines.", process.stderr)
+
     async def test_mistakes(self) -> None:
-        """A command that does not exist is refused, with those that there are; so is a wrong option."""
+        """
+        A command that does not exist is refused, with those that there are; so is a wrong option.
+
+        The exit code is 125 for what a machine might run, whose own codes are others, and else 1.
+        """
         for words, message in (
             (("uname", "-a"), b'there is no command "uname"'),
             (("uname", "-a"), b"there are also list, log, screen and power on|off"),
             (("power", "maybe"), b"power has one argument: on or off"),
             (("log", "--kubeconfig=x"), b"unrecognized arguments: --kubeconfig"),
             (("force",), b"force needs a terminal: ssh -t"),
+            (("run",), b"run"),
+            (("force", "run"), b"run"),
         ):
             process = self.gate("vm@gate", *words)
-            self.assertEqual(await process.ended, 125)
+            code = 1 if words[0] in ("power", "log") or words == ("force",) else 125
+            self.assertEqual(await process.ended, code, words)
             self.assertIn(message, process.stderr)
         self.assertEqual(self.consoles.heads, [])
 
     async def test_reason(self) -> None:
-        """The reason comes from a variable."""
+        """The reason comes from a variable, for ``screen``, too."""
         self.serve(Shell("vm"))
         process = self.gate("vm@gate", "run", "true", EXEC_REASON="ticket 4711")
         self.assertEqual(await process.ended, 0, process.stderr)
         self.assertIn(b"reason=ticket%204711", self.consoles.queries[0])
+        self.consoles.queries.clear()
+        self.consoles.machines["default/vm"] = Forbidden("no")
+        process = self.gate("vm@gate", "screen", EXEC_REASON="ticket 4711")
+        self.assertEqual(await process.ended, 1)
+        [query] = [each for each in self.consoles.queries if each.startswith(b"as=")]
+        self.assertIn(b"&reason=ticket%204711", query)
+        process = self.gate("vm@gate", "list", EXEC_REASON="x" * 300)
+        self.assertEqual(await process.ended, 1)
+        self.assertIn(b"EXEC_REASON: the reason has 300 characters", process.stderr)
 
     async def test_refused(self) -> None:
         """Refusals of the server are for the user, unless they are about the door."""
@@ -139,6 +165,21 @@ class CommandTests(DoorCase):
                 Forbidden("a reason, please", details=details),
                 ("run", "true"),
                 b"; by ssh: ssh -o SetEnv=EXEC_REASON=",
+            ),
+            *(
+                (
+                    Forbidden(
+                        f'policy "p" requires a reason: use kubectl console {option}--reason TICKET '
+                        f"-n default vm{more}",
+                        details=details,
+                    ),
+                    ("run", "true"),
+                    b'policy "p" requires a reason: use ssh -o SetEnv=EXEC_REASON=TICKET\n',
+                )
+                for option, more in (
+                    ("", ", or kubectl exec -it -n default vm -- console --reason TICKET"),
+                    ("--force ", ""),
+                )
             ),
             (
                 Forbidden("you may drive it: open it without --force"),

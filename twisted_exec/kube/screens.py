@@ -27,6 +27,7 @@ async def read_screen(
     options: ScreenOptions,
     reactor: Any,
     *,
+    reason: str = "",
     among: Sequence[Dialect] = DIALECTS,
     timeout_seconds: float = TIMEOUT_SECONDS,
     agent: str = "twisted-exec",
@@ -34,6 +35,7 @@ async def read_screen(
     """
     Return the screen of a machine.
 
+    :param reason: of the user, which a policy may require; empty for none.
     :param timeout_seconds: for each step.
     :raises APIError: the server refuses, cannot be reached, or does not send the whole screen in
         time.
@@ -42,7 +44,7 @@ async def read_screen(
 
     async def opened(config: ClientConfig, dialect: Dialect) -> Download:
         where = dialect.workload.path(namespace, name, "screen")
-        head = request_head(config, where, options.query(), agent)
+        head = request_head(config, where, _query(options, reason), agent)
         return await open_download(config, head, reactor, timeout_seconds)
 
     download = await opened_among(opened, config, reactor, among, timeout_seconds, None)
@@ -66,12 +68,15 @@ async def read_state(
     :raises KubeConfigError: there are no usable credentials.
     :raises ValueError: the answer is not valid.
     """
-    query = ScreenOptions(form=ScreenForm.STATE, size=size).query()
-    if reason:
-        query += f"&reason={quote(reason, safe='')}".encode("ascii")
+    query = _query(ScreenOptions(form=ScreenForm.STATE, size=size), reason)
     head = request_head(config, path, query, agent)
     download = await open_download(config, head, reactor, timeout_seconds)
     return parse_state(await _read(download, reactor, timeout_seconds))
+
+
+def _query(options: ScreenOptions, reason: str) -> bytes:
+    query = options.query()
+    return query + f"&reason={quote(reason, safe='')}".encode("ascii") if reason else query
 
 
 async def _read(download: Download, clock: IReactorTime, timeout_seconds: float) -> bytes:

@@ -44,10 +44,12 @@ class DoorKey:
     A host key.
 
     :param certificate: as in the file, and as read; ``None`` without one.
+    :param certificate_path: of the file; empty without one.
     """
 
     private: Key
     certificate: tuple[bytes, Certificate] | None = None
+    certificate_path: str = ""
 
     @cached_property
     def algorithms(self) -> Sequence[bytes]:
@@ -108,9 +110,15 @@ class DoorKeys:
         }
         if outdated != self._outdated:
             self._outdated = frozenset(outdated)
-            if outdated:
+            paths = [
+                each.certificate_path
+                for each in keys
+                if each.certificate and each.certificate[0] in outdated
+            ]
+            if paths:
                 self._log.warn(
-                    "a host certificate is not valid now, so clients get the plain key: renew it"
+                    "not valid now, so clients get the plain key; renew it: {paths}",
+                    paths=", ".join(paths),
                 )
         return [
             replace(each, certificate=None)
@@ -133,7 +141,9 @@ class DoorKeys:
             key = keys.get(bytes(certificate.key.blob()))
             if key is None:
                 raise TLSConfigError(f"{path} is for none of the host keys")
-            keys[bytes(certificate.key.blob())] = replace(key, certificate=(blob, certificate))
+            keys[bytes(certificate.key.blob())] = replace(
+                key, certificate=(blob, certificate), certificate_path=path
+            )
         return tuple(keys.values())
 
 

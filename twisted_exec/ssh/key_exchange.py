@@ -63,6 +63,9 @@ Each returns the shared secret in the format of the exchange hash, and the serve
 ssh-audit warns of those without ML-KEM.  OpenSSH before 9.9 and PuTTY before 0.83 have none with it.
 """
 
+POST_QUANTUM = tuple(each for each in EXCHANGES if each.startswith(b"mlkem"))
+"""Those that an attacker who records connections cannot read later with a quantum computer."""
+
 
 def exchange_hash(secret: bytes, *parts: bytes) -> bytes:
     """

@@ -49,11 +49,14 @@ class Entrance(Protocol):
         :raises LoginRefused: the user may not enter; the sentence is for the user.
         """
 
-    def refused(self, credential: Credential, why: str, transport: ModernTransport) -> None:
+    def refused(
+        self, credential: Credential, why: str, transport: ModernTransport, user: str = ""
+    ) -> None:
         """
         Take note of a login that is refused.
 
         :param why: a sentence for the user, who has the private key; empty for a key that no source knows.
+        :param user: the owner of the key; empty if it is not known, or if the certificate says it.
         """
 
 
@@ -131,7 +134,7 @@ class PublicKeyLogin(SSHUserAuthServer):
         if not is_signed(algorithm, key, getNS(rest)[0], message):
             self._fail()
         elif person is None:
-            self._refuse(credential, str(refusal))
+            self._refuse(credential, str(refusal), refusal.user if refusal else "")
         else:
             self._enter(person, user, credential)
 
@@ -142,9 +145,11 @@ class PublicKeyLogin(SSHUserAuthServer):
                 raise ValueError
             avatar, logout = self._entrance.enter(person, target, self.transport)
         except ValueError:
-            self._refuse(credential, "the user name of ssh is the machine: NAMESPACE/NAME")
+            self._refuse(
+                credential, "the user name of ssh is the machine: NAMESPACE/NAME", person.user
+            )
         except LoginRefused as error:
-            self._refuse(credential, str(error))
+            self._refuse(credential, str(error), person.user)
         else:
             self._is_done = True
             self.transport.logged_in()
@@ -157,8 +162,8 @@ class PublicKeyLogin(SSHUserAuthServer):
         peer = self.transport.transport.getPeer()
         return peer.host if isinstance(peer, IPv4Address | IPv6Address) else ""
 
-    def _refuse(self, credential: Credential, sentence: str) -> None:
-        self._entrance.refused(credential, sentence, self.transport)
+    def _refuse(self, credential: Credential, sentence: str, user: str) -> None:
+        self._entrance.refused(credential, sentence, self.transport, user)
         self._has_told = False
         self._tell(sentence)
         self._fail()

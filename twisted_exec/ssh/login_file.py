@@ -50,7 +50,7 @@ from twisted_exec.ssh.public_keys import PublicKeyError, fingerprint, key_blob, 
 from twisted_exec.ssh.revocation import RevocationError, RevocationList, parse_revocations
 from twisted_exec.ssh.user_certificate import certificate_text, certified_user
 from twisted_exec.ssh.user_signature import is_algorithm_of
-from twisted_exec.tls.files import regular
+from twisted_exec.tls.files import regular, write_problem
 
 LOOK_SECONDS = 0.5
 MOST_KEYS = 100_000
@@ -101,9 +101,9 @@ class Logins:
         if key is None:
             raise UnknownKey(GONE)
         if self.revoked.revokes_key(credential.key_blob):
-            raise LoginRefused(REVOKED)
+            raise LoginRefused(REVOKED, key.user)
         if key.expires is not None and now >= key.expires:
-            raise LoginRefused(EXPIRED)
+            raise LoginRefused(EXPIRED, key.user)
         shown = fingerprint(credential.key_blob)
         return Person(key.user, key.groups, shown, "", key.expires, credential=credential)
 
@@ -205,9 +205,12 @@ class LoginFile(Service):
     ) -> Person:
         person = self._logins.identify(Credential(algorithm, key_blob, source_address), now)
         if self._problem:
-            raise LoginRefused(CLOSED)
+            raise LoginRefused(CLOSED, person.user)
         self._checked[person.credential] = self._generation
         return person
+
+    def problem(self) -> str:
+        return self._problem
 
     def reason_to_end(self, person: Person, now: float) -> str | None:
         if person.expires is not None and now >= person.expires:
@@ -372,6 +375,8 @@ class _Files:
         self.stamps += stamp
         try:
             with open(path, "rb", opener=regular) as file:
+                if problem := write_problem(path, os.fstat(file.fileno())):
+                    raise ConfigError(problem)
                 content = file.read(_MOST_FILE_BYTES + 1)
         except OSError as error:
             raise ConfigError(f"cannot read {path}: {error.strerror}") from None

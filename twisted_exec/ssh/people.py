@@ -23,7 +23,13 @@ class LoginRefused(Exception):
     A key or certificate that is known, but does not let its owner in.
 
     The message is a sentence for the owner: the login sends it only behind a valid signature.
+
+    :param user: the owner, for the log; empty if it is not known, or if the certificate says it.
     """
+
+    def __init__(self, message: str, user: str = "") -> None:
+        super().__init__(message)
+        self.user = user
 
 
 class UnknownKey(LoginRefused):
@@ -99,6 +105,9 @@ class IPeople(Interface):
         :param now: in seconds since 1970.
         :raises LoginRefused: the key lets nobody in.
         """
+
+    def problem() -> str:
+        """Return why nobody can log in for now, for the operator; empty if users can."""
 
     def reason_to_end(person: Person, now: float) -> str | None:
         """

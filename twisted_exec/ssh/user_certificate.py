@@ -55,8 +55,12 @@ def certificate_text(certificate: Certificate) -> str:
     return f"{shown(certificate.key_id, _MOST_KEY_ID_BYTES)} (serial {certificate.serial})"
 
 
-def credential_text(credential: Credential) -> str:
-    """Return what a client has shown, for logs: its key, and what its certificate says."""
+def credential_text(credential: Credential, user: str = "") -> str:
+    """
+    Return what a client has shown, for logs: its key, and what its certificate says.
+
+    :param user: the owner of a plain key; empty if it is not known.
+    """
     blob, certificate = credential.key_blob, None
     if is_certificate(blob):
         try:
@@ -64,7 +68,7 @@ def credential_text(credential: Credential) -> str:
         except CertificateError:
             return "a malformed certificate"
     if certificate is None:
-        return f"the key {fingerprint(blob)}"
+        return f"the key {fingerprint(blob)}" + (f" of {user}" if user else "")
     users = ", ".join(shown(each) for each in certificate.principals[:_MOST_PRINCIPALS])
     return (
         f"the key {fingerprint(bytes(certificate.key.blob()))} and the certificate "

@@ -7,6 +7,7 @@ key, the certificate and the address of the ssh login with ``Impersonate-Extra-`
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from urllib.parse import quote
 
@@ -23,6 +24,7 @@ from twisted_exec.ssh.people import (
     LoginRefused,
     Person,
 )
+from twisted_exec.tls.files import write_problem
 
 _SYSTEM = "system:"
 _MOST_CHARACTERS = 256
@@ -39,6 +41,8 @@ class DoorLogin:
     def __init__(self, path: str, context: str | None) -> None:
         self._config = ReloadingConfig(path, context)
         config = self._config.current()
+        if problem := write_problem(path, os.stat(path)):
+            raise KubeConfigError(problem)
         if config.needs_plugin or not config.has_credentials or config.username:
             raise KubeConfigError(
                 f"{config.source} has neither a client certificate nor a token for the ssh door"

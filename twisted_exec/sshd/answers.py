@@ -11,15 +11,17 @@ from typing import Any, Protocol
 
 from twisted_exec.api.dialects import DIALECTS, Dialect
 from twisted_exec.api.screens import ScreenForm, ScreenOptions
-from twisted_exec.api.status import APIError, Forbidden
+from twisted_exec.api.status import APIError, Forbidden, NotFound
 from twisted_exec.cli.client import CommandClient
 from twisted_exec.cli.commands.screen import printable
+from twisted_exec.cli.suggestion import has_namespace
 from twisted_exec.cli.table import table
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.kube.logs import MachineLog
 from twisted_exec.kube.machine_requests import TIMEOUT_SECONDS, opened_among, served_dialects
 from twisted_exec.kube.screens import read_screen
 from twisted_exec.sshd.commands import Command, Help, Listing, Log, Power
+from twisted_exec.sshd.way_in import DoorWayIn
 
 AGENT = "ssh (twisted-exec)"
 
@@ -54,11 +56,13 @@ class Place:
 
     :param config: with the user, and the namespace.
     :param machine: its name.
+    :param reason: of the session; empty for none.
     """
 
     config: ClientConfig
     machine: str
     reactor: Any
+    reason: str = ""
 
     @asynccontextmanager
     async def client(self, config: ClientConfig | None = None) -> AsyncIterator[CommandClient]:
@@ -104,6 +108,12 @@ async def _list(command: Listing, place: Place, output: Output) -> None:
                     raise
                 rows = await _rows(client, dialects, namespace)
                 output.say(f"These are of namespace {namespace}; for another: list NAMESPACE")
+        if not rows and command.where is not None and not await has_namespace(client, namespace):
+            raise NotFound(
+                "namespaces",
+                namespace,
+                message=f'namespace "{namespace}" does not exist; {DoorWayIn.list_namespaces}',
+            )
     if len(rows) > MOST_LISTED:
         output.say(f"There are more than {MOST_LISTED} machines; of one namespace: list NAMESPACE")
         rows = rows[:MOST_LISTED]
@@ -148,8 +158,9 @@ async def _log(command: Log, place: Place, output: Output) -> None:
 async def _screen(place: Place, output: Output) -> None:
     options = ScreenOptions(form=ScreenForm.TEXT)
     screen = await read_screen(
-        place.config, place.config.namespace, place.machine, options, place.reactor, agent=AGENT
-    )
+        place.config, place.config.namespace, place.machine, options, place.reactor,
+        reason=place.reason, agent=AGENT,
+    )  # fmt: skip
     output.write(printable(screen, ScreenForm.TEXT))
     if not screen.strip():
         output.say("the screen is empty")

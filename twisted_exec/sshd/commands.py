@@ -71,7 +71,7 @@ def parse_command(text: str | None) -> Command | None:
     :return: ``None`` for a command that is one of a console, or does not exist.
     :raises ValueError: it is malformed; the message is for the user.
     """
-    word, _, rest = (text or "").strip().partition(" ")
+    word, rest = _split(text)
     parse = _COMMANDS.get(word)
     if parse is None:
         return None
@@ -82,6 +82,16 @@ def parse_command(text: str | None) -> Command | None:
     except ValueError as problem:
         raise ValueError(f"{word}: {str(problem).lower()}") from None
     return parse(words)
+
+
+def is_text(text: str | None) -> bool:
+    """Return whether a command of a session is one of these, whether or not it is malformed."""
+    return _split(text)[0] in _COMMANDS
+
+
+def _split(text: str | None) -> tuple[str, str]:
+    word, _, rest = (text or "").strip().partition(" ")
+    return word, rest
 
 
 def _list(words: Sequence[str]) -> Command:

@@ -22,6 +22,7 @@ from zope.interface import implementer
 
 from twisted_exec.program.turns import SharedTurns, ShortTurns
 from twisted_exec.ssh.connection import Connection, User
+from twisted_exec.ssh.key_exchange import EXCHANGES
 from twisted_exec.ssh.login import PublicKeyLogin
 from twisted_exec.ssh.people import Credential, IPeople, LoginRefused, Person
 from twisted_exec.ssh.transport import HostKey, ModernFactory, ModernTransport
@@ -88,6 +89,7 @@ class DoorConnection(ModernTransport):
         self.origin = origin_of(peer)
         self.source_address = getattr(peer, "host", "")
         self.login_seconds = door.login_seconds
+        self.supportedKeyExchanges = [*door.exchanges]
         super().connectionMade()
         if refusal := door.admission.enter(self):
             door.metrics.refused(Refusal.CONNECTIONS)
@@ -225,6 +227,7 @@ class Door(ModernFactory):
     """
     Makes the connections, and watches over them.
 
+    :param exchanges: names of key exchanges, the best one first.
     :ivar connections: those that were admitted, the oldest first.
     """
 
@@ -238,12 +241,14 @@ class Door(ModernFactory):
         *,
         keys: Callable[[], Sequence[HostKey]],
         login_seconds: float,
+        exchanges: Sequence[bytes] = (*EXCHANGES,),
         now: Callable[[], float] = time.time,
     ) -> None:
         self.login, self.people, self.reactor, self.metrics = login, people, reactor, metrics
         self.admission = Admission(limits)
         self.turns = SharedTurns(reactor, STRANGERS_SHARE)
         self.login_seconds, self.now, self._keys = login_seconds, now, keys
+        self.exchanges = exchanges
         self.connections: dict[DoorConnection, None] = {}
         self._closing: dict[DoorConnection, None] = {}
         self.strangers_log, self.users_log = BoundedLog(reactor), BoundedLog(reactor)
@@ -265,7 +270,9 @@ class Door(ModernFactory):
         sessions = transport.serve(person, target)
         return User(sessions, self.reactor), lambda: None
 
-    def refused(self, credential: Credential, why: str, transport: ModernTransport) -> None:
+    def refused(
+        self, credential: Credential, why: str, transport: ModernTransport, user: str = ""
+    ) -> None:
         """See :class:`~twisted_exec.ssh.login.Entrance`; a client may show several keys until one is known."""
         assert isinstance(transport, DoorConnection)
         if not why:
@@ -279,7 +286,7 @@ class Door(ModernFactory):
             "ssh login from {address} refused: {why} ({credential})",
             address=credential.source_address,
             why=why,
-            credential=credential_text(credential),
+            credential=credential_text(credential, user),
         )
 
     def closing(self, connection: DoorConnection) -> None:

@@ -7,10 +7,13 @@ from __future__ import annotations
 import os
 from functools import partial
 
+from twisted.python.usage import UsageError
+
 from twisted_exec.program.handover.interfaces import LINGER_SECONDS
 from twisted_exec.program.options.declaration import ProgramOption, Required, settings_of
 from twisted_exec.program.options.sessions import ReplaceableOptions
 from twisted_exec.program.options.values import seconds_between
+from twisted_exec.ssh.key_exchange import POST_QUANTUM
 from twisted_exec.sshd import PROGRAM
 from twisted_exec.sshd.settings import Settings
 
@@ -69,6 +72,10 @@ class Options(ReplaceableOptions):
 
     def postOptions(self) -> None:
         self.check_required()
+        if self["only-post-quantum"] and not POST_QUANTUM:
+            raise UsageError(
+                "--only-post-quantum needs ML-KEM: install a cryptography that was built with OpenSSL 3.5"
+            )
 
     def settings(self) -> Settings:
         return settings_of(Settings, self)

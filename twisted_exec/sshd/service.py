@@ -40,6 +40,10 @@ REVIEW_SECONDS = 0.2
 """Between two looks whether users may still be here."""
 STOPPING = "the ssh server is shutting down: connect again in a moment"
 REPLACED = "the ssh server was replaced by a newer one: connect again"
+USERS_UNUSABLE = (
+    "nobody can log in: the files of users cannot be used, the log says why; open sessions stay"
+)
+"""A limit and no failure: a load balancer that takes the server out would end the open sessions, too."""
 LINGER_LOOK_SECONDS = 1.0
 _LAST_SECONDS = 2.0
 _LOOK_SECONDS = 0.05
@@ -90,12 +94,14 @@ class SSHDoor(AsyncService):
             reactor,
             keys=keys,
             login_seconds=settings.login_seconds,
+            exchanges=settings.exchanges,
             now=now,
         )
         ConnectionMetrics(self.registry, self.door.admission)
         self._reviews = PokedLoop(self._review, reactor, REVIEW_SECONDS)
         self.health = Health(reactor)
         self.health.add("ssh", self._probe)
+        self.health.add("users", lambda: self._probe_users(people))
         self.health.add("apiserver", lambda: Deferred.fromCoroutine(self._probe_server()))
 
     async def start(self) -> None:
@@ -159,6 +165,9 @@ class SSHDoor(AsyncService):
         if self.address is None:
             raise ServiceUnavailable("not listening")
         self.door.host_keys()
+
+    async def _probe_users(self, people: IPeople) -> str:
+        return USERS_UNUSABLE if people.problem() else ""
 
     async def _probe_server(self) -> None:
         await self._client.create(SELFSUBJECTREVIEWS.resource, {})

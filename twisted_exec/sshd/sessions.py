@@ -17,12 +17,14 @@ from twisted.python.failure import Failure
 from twisted_exec.api.status import APIError, Forbidden, Unauthorized
 from twisted_exec.cli.console.space import visit
 from twisted_exec.cli.explanations import explain
-from twisted_exec.cli.messages import FAILED_CODE, one_line
+from twisted_exec.cli.messages import one_line
 from twisted_exec.cli.ssh.session import (
     ChannelConsole,
     SSHConsole,
     apply,
     console_options,
+    declared_reason,
+    refusal_code,
 )
 from twisted_exec.cli.ssh.streams import ChannelStreams
 from twisted_exec.cli.suggestion import explain_with_hint
@@ -32,7 +34,7 @@ from twisted_exec.ssh.people import LoginRefused, Person
 from twisted_exec.sshd.acting import DoorLogin
 from twisted_exec.sshd.answers import AGENT, Flow, Place, answer
 from twisted_exec.sshd.bounded_log import BoundedLog
-from twisted_exec.sshd.commands import OTHERS, Command, Listing, parse_command
+from twisted_exec.sshd.commands import OTHERS, Command, Listing, is_text, parse_command
 from twisted_exec.sshd.targets import Target, parse_target
 from twisted_exec.sshd.way_in import DoorWayIn
 from twisted_exec.tls.errors import TLSConfigError
@@ -75,12 +77,14 @@ class DoorSessions:
             options = _options(target)
             if command is None:
                 apply(options, request, OTHERS)
+            else:
+                options.reason = declared_reason(request)
             if refusal := self._refusal():
                 raise ValueError(refusal)
             config = self._login.acting_as(self._person, target.namespace)
         except (ValueError, LoginRefused, KubeConfigError) as problem:
             channel.tell(str(problem))
-            channel.finish(FAILED_CODE)
+            channel.finish(1 if is_text(request.command) else refusal_code(request))
             return ChannelEnd()
         session: _Ending
         if command is None:
@@ -275,7 +279,9 @@ class _Text(_Ending):
         try:
             if self._options.space:
                 config = (await visit(config, self._options, self._reactor)).config
-            await answer(self._command, Place(config, name, self._reactor), self)
+            await answer(
+                self._command, Place(config, name, self._reactor, self._options.reason), self
+            )
         except APIError as error:
             act, what = ("use", name) if name else ("list", "machines")
             line = await explain_with_hint(error, config, what, self._reactor, act, way)

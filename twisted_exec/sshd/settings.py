@@ -4,11 +4,13 @@ Settings of ``exec-sshd``, each with the option of the command line that sets it
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from twisted_exec.program.options.declaration import OPTION, ProgramOption
 from twisted_exec.program.options.shared import health_listen
 from twisted_exec.program.options.values import seconds_between
+from twisted_exec.ssh.key_exchange import EXCHANGES, POST_QUANTUM
 from twisted_exec.sshd.limits import Limits
 from twisted_exec.tls.endpoints import listening_address
 
@@ -31,6 +33,7 @@ class Settings:
     :param listen: a Twisted endpoint string for ssh.
     :param health_listen: one for probes and metrics; empty for none.
     :param login_seconds: from the begin of a connection until the login.
+    :param only_post_quantum: refuse clients without a post-quantum key exchange.
     :param drain_seconds: for sessions to end by themselves when the program stops.
     """
 
@@ -54,6 +57,15 @@ class Settings:
             )
         },
     )
+    only_post_quantum: bool = field(
+        default=False,
+        metadata={
+            OPTION: ProgramOption(
+                "only-post-quantum",
+                "Refuse clients without a post-quantum key exchange (OpenSSH before 9.9, PuTTY before 0.83).",
+            )
+        },
+    )
     limits: Limits = field(default=Limits(), metadata={OPTION: Limits})
     drain_seconds: float = field(
         default=0.0,
@@ -66,3 +78,8 @@ class Settings:
             )
         },
     )
+
+    @property
+    def exchanges(self) -> Sequence[bytes]:
+        """Names of the key exchanges of SSH, the best one first."""
+        return POST_QUANTUM if self.only_post_quantum else (*EXCHANGES,)

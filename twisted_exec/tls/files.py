@@ -86,6 +86,13 @@ def regular(path: str, flags: int) -> int:
     raise OSError(errno.EINVAL, "it is not a regular file", path)
 
 
+def write_problem(path: str, status: os.stat_result) -> str:
+    """Return a sentence if other users may write a regular file, with the remedy; or an empty string."""
+    if stat.S_ISREG(status.st_mode) and status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return f"other users can write {path}; type: chmod go-w {shlex.quote(path)}"
+    return ""
+
+
 def owner_only(path: str, flags: int) -> int:
     """
     Open a file so that only its owner can use it when it is created: an ``opener`` for

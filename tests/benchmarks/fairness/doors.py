@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .bench import MeasuredDeployment
+    from tests.flows.deployment import Deployment
 
 _ROLE = """
 apiVersion: rbac.authorization.k8s.io/v1
@@ -39,7 +39,7 @@ class Door:
     :param users: those who log in, each with a key.
     """
 
-    def __init__(self, chain: MeasuredDeployment, users: Sequence[str]) -> None:
+    def __init__(self, chain: Deployment, users: Sequence[str]) -> None:
         self._directory = Path(chain.path("door"))
         self._directory.mkdir(mode=0o700)
         for name in ("host", *users):
@@ -50,6 +50,7 @@ class Door:
             for user in users
         ]
         Path(self.path("users.yaml")).write_text("users:\n" + "".join(lines))
+        Path(self.path("users.yaml")).chmod(0o644)
         self.program = chain.twistd(
             "exec-sshd",
             f"--kubeconfig={chain.kubeconfig('exec-sshd', [])}",

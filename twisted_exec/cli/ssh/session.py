@@ -49,7 +49,7 @@ class ConsoleSessions:
             apply(options, request)
         except ValueError as problem:
             channel.tell(str(problem))
-            channel.finish(FAILED_CODE)
+            channel.finish(refusal_code(request))
             return ChannelEnd()
         session = ChannelConsole(channel, request, options, self._config, self._reactor)
         over = session.begin()
@@ -73,6 +73,26 @@ def console_options(name: str) -> argparse.Namespace:
     return parse_options(["--escape", "none", "--", name])
 
 
+def refusal_code(request: SessionRequest) -> int:
+    """Return the exit code of a request that is refused: another one for commands, which have codes of their own."""
+    words = (request.command or "").split(maxsplit=2)
+    if words[:1] == [FORCE]:
+        del words[0]
+    return FAILED_CODE if words else 1
+
+
+def declared_reason(request: SessionRequest) -> str:
+    """
+    Return the user's reason for a session; empty for none.
+
+    :raises ValueError: it is not acceptable; the message is for the user.
+    """
+    try:
+        return check_reason(request.environment.get("EXEC_REASON", ""))
+    except BadRequest as error:
+        raise ValueError(f"EXEC_REASON: {error.message}") from None
+
+
 def apply(options: argparse.Namespace, request: SessionRequest, others: str = "") -> None:
     """
     Set the options of a request.
@@ -81,10 +101,7 @@ def apply(options: argparse.Namespace, request: SessionRequest, others: str = ""
 
     :raises ValueError: it cannot be carried out; the message is for the user.
     """
-    try:
-        options.reason = check_reason(request.environment.get("EXEC_REASON", ""))
-    except BadRequest as error:
-        raise ValueError(f"EXEC_REASON: {error.message}") from None
+    options.reason = declared_reason(request)
     word, _, command = (request.command or "").strip().partition(" ")
     if word == FORCE:
         options.force = True
@@ -121,7 +138,8 @@ class SSHConsole(MachineConsole):
             from twisted_exec.api.kinds.consolepolicies import APPROVAL_REQUIRED, REASON_REQUIRED
 
             causes = {each.get("reason") for each in error.causes}
-            if REASON_REQUIRED in causes and APPROVAL_REQUIRED not in causes:
+            is_of_reason = REASON_REQUIRED in causes and APPROVAL_REQUIRED not in causes
+            if is_of_reason and REASON not in line:
                 line += f"; by ssh: {REASON}"
         return line
 

@@ -4,11 +4,19 @@ The words of remedies for users of ``ssh``.
 
 from __future__ import annotations
 
+import re
+
 from twisted_exec.cli.ssh.hosts import SUFFIX
 from twisted_exec.cli.way_in import WayIn
 
 REASON = "ssh -o SetEnv=EXEC_REASON=TICKET"
 """Gives the reason of a session, with any configuration of ssh."""
+
+_REASON = re.compile(
+    r"kubectl console (--\S+ )?--reason TICKET -n \S+ [^\s,;]+"
+    r"(, or kubectl exec -it -n \S+ \S+ -- console --reason TICKET)?"
+)
+"""The remedy of API servers for a session that needs a reason."""
 
 
 class SSHWayIn(WayIn):
@@ -20,7 +28,8 @@ class SSHWayIn(WayIn):
         return f"ssh {name}.{namespace}.{SUFFIX}"
 
     def refused(self, message: str) -> str:
-        return message.replace("open it without --force", "open it without the command force")
+        message = message.replace("open it without --force", "open it without the command force")
+        return _REASON.sub(REASON, message)
 
 
 SSH_HOSTS = SSHWayIn()
