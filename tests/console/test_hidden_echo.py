@@ -9,7 +9,7 @@ from tests.console.support import log_reader
 from tests.screens.doubles import MemoryRenderer
 from twisted_exec.api.logs import LogOptions
 from twisted_exec.api.screens import ScreenOptions
-from twisted_exec.console.hidden_echo import ECHO_SECONDS
+from twisted_exec.console.hidden_echo import ECHO_SECONDS, LINE_SECONDS
 from twisted_exec.journal.interfaces import EventKind
 from twisted_exec.screens.from_journal import Screens
 from twisted_exec.screens.process import render
@@ -181,6 +181,63 @@ class HeldTests(WrapperCase):
         self.assertEqual(self.screen.since(), expected.removeprefix(b"# "))
         self.assertEqual(self.shared.journal.shown_end, self.shared.journal.end)
         self.assertEqual(self.shared.journal.end, begin + len(expected) - 2)
+
+    def types_slowly(self, line: bytes) -> None:
+        """Type a line in pieces, each of which the shell echoes at once."""
+        for at in range(0, len(line), 20):
+            self.clock.advance(0.1)
+            piece = line[at : at + 20]
+            self.types(piece)
+            self.console.says(piece.replace(b"\r", b"\r\n"))
+
+    def test_typed_slowly(self) -> None:
+        """A wrapper is hidden also if the machine echoes its beginning long before its end is typed."""
+        for command in ("uname", "uname " + "x" * 1000):
+            self.screen.since()
+            self.types(WAKE)
+            self.console.says(b"\r\n# ")
+            self.types_slowly(probe(NONCE) + b"\r")
+            self.console.says(b"\x1b[?2004l\r" + probe_mark(NONCE) * 2)
+            for line in command_lines(command, NONCE):
+                self.types_slowly(line + b"\r")
+            self.console.says(mark(b"B" + NONCE.encode()) + b"Linux\r\n")
+            self.console.says(mark(b"E%s:0" % NONCE.encode()) + b"# ")
+            shown = strip(self.screen.since()).replace(b"\r", b"")
+            self.assertEqual(shown, b"\n# %s\nLinux\n# " % command.encode())
+            self.assertEqual(self.shared.journal.shown_end, self.shared.journal.end)
+
+    def test_not_typed_to_the_end(self) -> None:
+        """The beginning of a line is shown when it goes on otherwise, and in any case after a limited time."""
+        self.probes()
+        self.console.says(probe(NONCE) + b"\r\n\x1b[?2004l\r" + probe_mark(NONCE))
+        self.screen.since()
+        (line,) = command_lines("uname", NONCE)
+        self.types_slowly(line[:40])
+        self.assertEqual(self.screen.since(), b"")
+        self.types_slowly(b"\x03")
+        self.types_slowly(b"\r")
+        self.assertIn(line[:40], self.screen.since())
+        self.probes()
+        self.console.says(probe(NONCE) + b"\r\n\x1b[?2004l\r" + probe_mark(NONCE))
+        self.screen.since()
+        for at in range(int(LINE_SECONDS / ECHO_SECONDS) + 2):
+            self.types_slowly(line[at : at + 1])
+            self.clock.advance(ECHO_SECONDS - 1)
+        self.assertIn(line[:4], self.screen.since())
+
+    def test_without_echo(self) -> None:
+        """If the line loses a part of an echo, the output of the command does not wait."""
+        self.probes()
+        self.console.says(probe(NONCE) + b"\r\n\x1b[?2004l\r" + probe_mark(NONCE))
+        for line in command_lines("uname", NONCE):
+            self.types(line + b"\r")
+            self.console.says(line[:10] + b"?" + line[10:] + b"\r\n")
+        for piece in (mark(b"B" + NONCE.encode()), mark(b"E%s:0" % NONCE.encode()), b"# "):
+            for byte in piece:
+                self.console.says(bytes([byte]))
+        self.assertTrue(self.screen.since().endswith(b"# "))
+        self.assertEqual(self.shared.journal.shown_end, self.shared.journal.end)
+        self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_expires(self) -> None:
         """The beginning of an echo that does not go on is shown, and what comes later is no echo."""

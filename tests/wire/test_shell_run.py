@@ -27,11 +27,11 @@ NONCE = "1a2b3c4d"
 READS = b';read -r _r;eval "$_r"'
 
 
-def lines_of(*typed: bytes, nonce: str = NONCE) -> tuple[list[TypedLine], bool]:
-    """Return the lines that a server recognizes, and whether it expects no further run."""
+def lines_of(*typed: bytes, nonce: str = NONCE) -> list[TypedLine]:
+    """Return the lines that a server recognizes, behind the probe."""
     reader = RunReader(nonce)
     lines = reader.feed(b"".join([WAKE, probe(nonce), b"\r", *(each + b"\r" for each in typed)]))
-    return lines[1:], reader.is_over
+    return lines[1:]
 
 
 def shown(lines: Iterable[TypedLine]) -> bytes:
@@ -56,9 +56,8 @@ class ReaderTests(SynchronousTestCase):
             typed = command_lines(command, NONCE)
         except ValueError:
             return
-        lines, is_over = lines_of(*typed)
+        lines = lines_of(*typed)
         self.assertEqual([line.text for line in lines], typed)
-        self.assertFalse(is_over)
         self.assertEqual([line.ends_row for line in lines], [False] * (len(typed) - 1) + [True])
         if re.fullmatch("[ -~]*", command):
             self.assertEqual(shown(lines).decode(), command)
@@ -69,18 +68,25 @@ class ReaderTests(SynchronousTestCase):
             self.assertEqual(numbers.replace(b"%%", b"%").decode(), command)
 
     def test_runs_follow_each_other(self) -> None:
-        """The lines of a session's next run are recognized, too, until the session types something else."""
+        """The lines of a session's next run are recognized, too, also behind a run that failed, and other input."""
         reader = RunReader(NONCE)
-        for command in ("true", "id"):
+        for command, before in (
+            ("true", b""),
+            ("id", b""),
+            ("ls", b"ls\r"),
+            ("w", b"x" * 2000),
+            ("true", WAKE + probe(NONCE) + b"\r\x03"),
+            ("id", WAKE + probe(NONCE) + b"\r _te='a'" + READS + b"\r"),
+        ):
+            reader.feed(before)
             typed = [probe(NONCE), *command_lines(command, NONCE)]
             lines = reader.feed(b"".join([WAKE, *(each + b"\r" for each in typed)]))
-            self.assertEqual([line.text for line in lines], typed)
-        self.assertEqual(reader.feed(b"ls\r"), [])
-        self.assertTrue(reader.is_over)
+            self.assertEqual([line.text for line in lines], typed, before)
+        self.assertEqual(reader.feed(b"ls\r" + probe(NONCE) + b"\r"), [])
 
     def test_numbers(self) -> None:
         """Characters that a terminal may take for keys are typed as numbers."""
-        lines, _ = lines_of(*command_lines("printf '%s\n' é", NONCE))
+        lines = lines_of(*command_lines("printf '%s\n' é", NONCE))
         self.assertEqual(shown(lines), rb"printf \047%%s\012\047 \303\251")
 
     def test_too_long_a_command(self) -> None:
@@ -133,17 +139,16 @@ class ReaderTests(SynchronousTestCase):
             [b" _te='a'" + READS, b" " + comparison],
             [b" _te='%s'" % (b"x" * 1100) + READS],
         ):
-            lines, is_over = lines_of(*typed, line)
-            self.assertTrue(is_over, typed)
+            lines = lines_of(*typed, line)
             self.assertNotIn(b"evil", hidden(lines), typed)
             self.assertLess(len(lines), len(typed) + 1, typed)
 
     def test_before_the_probe(self) -> None:
-        """Nothing is recognized in a session that does not begin as a run."""
+        """Nothing is recognized that does not begin as a run."""
         (line,) = command_lines("true", NONCE)
         for typed in (
             probe(NONCE) + b"\r",
-            b"ls\r" + WAKE + probe(NONCE) + b"\r",
+            WAKE + b"ls\r" + probe(NONCE) + b"\r",
             WAKE + line + b"\r",
             WAKE + probe("00000000") + b"\r",
             WAKE + probe(NONCE)[1:] + b"\r",
@@ -151,26 +156,52 @@ class ReaderTests(SynchronousTestCase):
         ):
             reader = RunReader(NONCE)
             self.assertEqual(reader.feed(typed + line + b"\r"), [], typed)
-            self.assertTrue(reader.is_over)
-            self.assertEqual(reader.feed(WAKE + probe(NONCE) + b"\r"), [])
+            self.assertIsNone(reader.begun)
+
+    def test_begun(self) -> None:
+        """The line of a run that is being typed is known, as far as it is typed; the probe at once."""
+        (line,) = command_lines("true", NONCE)
+        for typed, expected in (
+            (b"", None),
+            (b"l", None),
+            (b"\x15", None),
+            (WAKE, None),
+            (WAKE + b" ", probe(NONCE)),
+            (WAKE + b" p", probe(NONCE)),
+            (WAKE + b" ls", None),
+            (WAKE + probe(NONCE) + b"\r", None),
+            (WAKE + probe(NONCE) + b"\r" + line[:9], line[:9]),
+            (WAKE + probe(NONCE) + b"\r ls", None),
+            (WAKE + probe(NONCE) + b"\r" + line + b"\r", None),
+            (WAKE + probe(NONCE) + b"\r" + line + b"\r ", None),
+            (WAKE + probe(NONCE) + b"\r _te='" + b"x" * 2000, None),
+        ):
+            reader = RunReader(NONCE)
+            reader.feed(typed)
+            begun = reader.begun
+            self.assertEqual(None if begun is None else begun.text, expected, typed)
+            self.assertFalse(begun is not None and begun.is_whole)
+
+    def test_linear(self) -> None:
+        """Many short lines that are no run cost no more than their bytes."""
+        assert_linear(lambda size: RunReader(NONCE).feed(b"\r" * size), 20_000)
 
     def test_any_byte(self) -> None:
         """Another byte anywhere in a line is either shown, or the line is not recognized, or it is a length."""
         (line,) = command_lines("echo it's", NONCE)
-        expected = re.sub(rb"\d", b"", hidden(lines_of(line)[0]))
+        expected = re.sub(rb"\d", b"", hidden(lines_of(line)))
         for at in range(len(line)):
             for byte in b"z'\\;":
                 changed = line[:at] + bytes([byte]) + line[at + 1 :]
                 if changed != line:
-                    lines, _ = lines_of(changed)
+                    lines = lines_of(changed)
                     self.assertIn(re.sub(rb"\d", b"", hidden(lines)), (b"", expected), changed)
 
     def test_too_long(self) -> None:
         """What a session may type of its command is bounded."""
         more = [b" _te='%s'" % (b"x" * 900) + READS]
         more += [b" _te=$_te'%s'" % (b"x" * 900) + READS] * 30
-        lines, is_over = lines_of(*more)
-        self.assertTrue(is_over)
+        lines = lines_of(*more)
         self.assertEqual(len(lines), MOST_COMMAND_BYTES // 900)
 
 

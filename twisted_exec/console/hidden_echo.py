@@ -17,7 +17,9 @@ from twisted_exec.journal.interfaces import IWritableJournal
 from twisted_exec.wire.shell_run import Echoes, TypedLine
 
 ECHO_SECONDS = 10.0
-"""Time from a typed line to its echo: 900 bytes take 8 s at 1200 baud."""
+"""Time from a typed line, or a part of it, to its echo: 900 bytes take 8 s at 1200 baud."""
+LINE_SECONDS = 60.0
+"""Time for a line that is typed slowly: so long may its echo be held back."""
 _MOST_OUTPUT_BYTES = 128 << 10
 """How much output is searched for the echo of a line."""
 
@@ -38,15 +40,45 @@ class HiddenEcho:
         self._echoes = Echoes()
         self._expiry: IDelayedCall | None = None
         self._searched = 0  # output since the newest line was typed
+        self._begun_at: float | None = None  # the line that is not whole
 
     def typed(self, line: TypedLine) -> None:
-        """Await the echo of a line of a run."""
+        """
+        Await the echo of a line of a run, or of the part that is typed so far.
+
+        A policy may slow the input down, so that the machine echoes the beginning of a line long before its end is
+        typed.
+        """
+        seconds, now = ECHO_SECONDS, self._clock.seconds()
+        if line.is_whole:
+            self._begun_at = None
+        else:
+            if self._begun_at is None:
+                self._begun_at = now
+            seconds = min(seconds, self._begun_at + LINE_SECONDS - now)
+        if seconds <= 0:
+            self.stop()
+            return
         self._echoes.expect(line)
         self._searched = 0
         if self._expiry is None:
-            self._expiry = self._clock.callLater(ECHO_SECONDS, self.stop)
+            self._expiry = self._clock.callLater(seconds, self.stop)
         else:
-            self._expiry.reset(ECHO_SECONDS)
+            self._expiry.reset(seconds)
+
+    def abandoned(self) -> None:
+        """Show the echo of a line that is no line of a run after all."""
+        if self._begun_at is None:
+            return
+        self._begun_at = None
+        self._echoes.abandon()
+        if self._echoes:
+            for hidden in self._echoes.feed(self._journal.end, b""):
+                self._journal.hide(hidden)
+            self._journal.hold_back(self._echoes.undecided)
+            self._shown()
+        else:
+            self.stop()
 
     def append(self, data: bytes) -> None:
         """Append output to the journal, and hide in it what is an echo."""

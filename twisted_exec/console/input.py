@@ -157,12 +157,20 @@ class ViewerInput:
         self._is_told = False  # the user does not expect that later input is discarded
         self.bytes_to_machine += len(data)
         if self.run is not None:
-            for line in self.run.feed(data):
-                self._console.hidden_echo.typed(line)
+            self._feed_run(self.run, data)
         self._console.typed(data, self._viewer)
         if self._viewer.terms.input_rate:
             self._console.input_rate.charge(len(data) / self._viewer.terms.input_rate)
             self._tell_slowed()
+
+    def _feed_run(self, run: RunReader, data: bytes) -> None:
+        hidden_echo = self._console.hidden_echo
+        for line in run.feed(data):
+            hidden_echo.typed(line)
+        if run.begun is not None:
+            hidden_echo.typed(run.begun)
+        else:
+            hidden_echo.abandoned()
 
     def _tell_slowed(self) -> None:
         terms = self._viewer.terms

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 MARK = 28747
 """The number of the OSC."""
@@ -53,6 +53,7 @@ _ASSIGNMENT = re.compile(
     rb")(?P<end>;)"
 )
 _QUOTE = b"'\\''"
+_LINE_BEGINS = (b" _te=", b" _tf=", b' if [ "$_te/')
 _LENGTHS = re.compile(rb'if \[ "\$_te/(?:\$\{#_te\})?" = "\$_tf/[0-9]{0,5}" \]; then ')
 
 _WRAP = re.compile(rb"(?: ?\r+\n?| ?\x08|\x1b\[[0-9]{0,3}[A-DJK]\x00*)+")
@@ -69,6 +70,9 @@ _EDITED_ENTER_BEGUN = re.compile(
 )
 _MOST_ECHO_BYTES = 2 << 10
 _MOST_AWAITED = 8
+_DECIDED = re.compile(rb"\x1b\]%d;[BL][0-9a-f]{8}\x1b\\" % MARK)
+"""What the last line of a run prints first: the echo of all its lines is over."""
+_DECIDED_BYTES = 19
 
 
 def mark(text: bytes) -> bytes:
@@ -184,11 +188,13 @@ class TypedLine:
     :param pieces: the texts of the line in turn, and whether screens show them.
     :param is_edited: the line editor of a shell echoes the line, and not the kernel.
     :param ends_row: screens show the newline.
+    :param is_whole: Enter was typed; otherwise more of the line may follow.
     """
 
     pieces: tuple[tuple[bytes, bool], ...]
     is_edited: bool = False
     ends_row: bool = False
+    is_whole: bool = True
 
     @property
     def text(self) -> bytes:
@@ -197,49 +203,57 @@ class TypedLine:
 
 class RunReader:
     """
-    Recognizes the lines of the runs of one session, which follow each other, in what the session types.
+    Recognizes the lines of the runs of one session in what the session types.
 
-    Whatever else the session types ends that, so nothing behind it is a line of a run.
-
-    :ivar is_over: the session types no further line of a run.
+    A run begins with :data:`WAKE`. Whatever else the session types ends it, so nothing behind it is a line of that run.
     """
 
     def __init__(self, nonce: str) -> None:
         self._nonce = nonce
+        self._probe = TypedLine(((probe(nonce), False),), is_edited=True)
         self._typed = b""
         self._is_awake = self._is_probed = False
         self._first = self._second = b""  # the copies of the command, as far as they were typed
-        self.is_over = False
+
+    @property
+    def begun(self) -> TypedLine | None:
+        """The line of a run that is being typed; ``None`` if there is none."""
+        typed = self._typed
+        if not self._is_awake or not typed:
+            return None
+        if not self._is_probed:
+            is_probe = self._probe.text.startswith(typed)
+            return replace(self._probe, is_whole=False) if is_probe else None
+        if any(typed.startswith(each[: len(typed)]) for each in _LINE_BEGINS):
+            return TypedLine(((typed, False),), is_whole=False)
+        return None
 
     def feed(self, data: bytes) -> list[TypedLine]:
         """Return the lines that are complete now."""
-        lines: list[TypedLine] = []
-        if self.is_over:
-            return lines
-        self._typed += data
-        while not self.is_over and (end := self._typed.find(b"\r")) >= 0:
-            typed, self._typed = self._typed[:end], self._typed[end + 1 :]
-            line = self._line(typed)
-            if line is not None:
-                lines.append(line)
+        *typed, self._typed = (self._typed + data).split(b"\r")
+        lines = [line for each in typed if (line := self._line(each)) is not None]
         if len(self._typed) > _MOST_LINE_BYTES:
-            self.is_over = True
-        if self.is_over:
-            self._typed = self._first = self._second = b""
+            self._end()
+        if not self._is_awake:
+            self._typed = self._typed[-1:]  # may begin the next run
         return lines
 
     def _line(self, typed: bytes) -> TypedLine | None:
-        if not self._is_awake:
-            self._is_awake, self.is_over = True, typed + b"\r" != WAKE
-            return None
-        if not self._is_probed:
-            self._is_probed = True
-            if typed == probe(self._nonce):
-                return TypedLine(((typed, False),), is_edited=True)
-        elif len(typed) <= _MOST_LINE_BYTES and (line := self._command_line(typed)) is not None:
-            return line
-        self.is_over = True
+        if self._is_awake and not self._is_probed:
+            if typed == self._probe.text:
+                self._is_probed = True
+                return self._probe
+        elif self._is_probed and len(typed) <= _MOST_LINE_BYTES:
+            line = self._command_line(typed)
+            if line is not None:
+                return line
+        self._end()
+        self._is_awake = typed.endswith(WAKE[:-1])
         return None
+
+    def _end(self) -> None:
+        self._is_awake = self._is_probed = False
+        self._first = self._second = b""
 
     def _command_line(self, typed: bytes) -> TypedLine | None:
         if not typed.startswith(b" "):
@@ -257,8 +271,7 @@ class RunReader:
             return TypedLine(tuple(pieces))
         if self._first != self._second or not self._is_comparison(rest):
             return None
-        self._is_awake = self._is_probed = False
-        self._first = self._second = b""
+        self._end()
         return TypedLine(tuple(pieces), ends_row=True)
 
     def _assigned(self, match: re.Match[bytes]) -> bool:
@@ -328,20 +341,27 @@ class Echoes:
     def __init__(self) -> None:
         self._awaited: list[TypedLine] = []
         self._output, self._offset = b"", 0
+        self._tail = b""
         self.undecided: int | None = None
 
     def __bool__(self) -> bool:
         return bool(self._awaited)
 
     def expect(self, line: TypedLine) -> None:
-        """Await the echo of a line that is typed now."""
+        """Await the echo of a line that is typed now, and of what is typed of it later."""
+        self.abandon()
         if len(self._awaited) < _MOST_AWAITED:
             self._awaited.append(line)
+
+    def abandon(self) -> None:
+        """Forget a line that is not whole."""
+        if self._awaited and not self._awaited[-1].is_whole:
+            del self._awaited[-1]
 
     def forget(self) -> None:
         """Await no echo any more."""
         self._awaited.clear()
-        self._output, self.undecided = b"", None
+        self._output, self._tail, self.undecided = b"", b"", None
 
     def feed(self, offset: int, data: bytes) -> list[tuple[tuple[int, int], ...]]:
         """
@@ -355,18 +375,28 @@ class Echoes:
         if not self._output:
             self._offset = offset
         self._output += data
+        is_decided = self._is_decided(data)
         echoes: list[tuple[tuple[int, int], ...]] = []
         while (found := self._first()) is not None:
             at, end, line = found
             self._drop(at)
             if end is None:
                 self.undecided = self._offset
+                if is_decided:
+                    self.forget()
                 return echoes
             echoes.append(tuple(_hidden(line, self._output[: end - at], self._offset)))
             self._drop(end - at)
             del self._awaited[: self._awaited.index(line) + 1]
         self._output, self.undecided = b"", None
+        if is_decided:
+            self.forget()
         return echoes
+
+    def _is_decided(self, data: bytes) -> bool:
+        window = self._tail + data
+        self._tail = window[1 - _DECIDED_BYTES :]
+        return _DECIDED.search(window) is not None
 
     def _drop(self, size: int) -> None:
         self._output, self._offset = self._output[size:], self._offset + size
@@ -392,14 +422,14 @@ def _find(line: TypedLine, output: bytes) -> tuple[int, int | None] | None:
         for head in _PROBE_HEAD.finditer(output):
             place = _placed(_edited_end(text, output, head.start()), output, head.start())
             if place is not None:
-                return place
+                return place if line.is_whole else (place[0], None)
         return None
     at = -1
-    while (at := output.find(text, at + 1)) >= 0:
+    while line.is_whole and (at := output.find(text, at + 1)) >= 0:
         place = _placed(_end(text, output, at), output, at)
         if place is not None:
             return place
-    for at in range(max(0, len(output) - len(text) + 1), len(output)):
+    for at in range(max(0, len(output) - len(text) + line.is_whole), len(output)):
         if output.startswith(text[:1], at) and text.startswith(output[at:]):
             return at, None
     return None

@@ -69,6 +69,7 @@ class Machine(ProcessProtocol):
     """A shell in a pseudo-terminal, with a script at its keyboard."""
 
     viewers = 1
+    waiting_keys = 0
 
     def __init__(self, script: Script, arguments: list[str], **environment: str) -> None:
         self.printed = self.shown = b""
@@ -369,6 +370,7 @@ class Terminal:
     """A terminal that records what is typed."""
 
     viewers = 2
+    waiting_keys = 0
 
     def __init__(self, script: Script) -> None:
         self.sent = b""
@@ -588,6 +590,21 @@ class PromptTests(SynchronousTestCase):
             self.assertEqual(terminal.outcome.exit_code, NO_SHELL_CODE)
             expected = rf"running there (--send '\x03' sends it Ctrl-C){last}"
             self.assertTrue(terminal.outcome.line.endswith(expected), terminal.outcome)
+
+    def test_slow_delivery(self) -> None:
+        """The time for an answer begins when the machine has the input, unless nothing of it gets there any more."""
+        clock, _, terminal = self.begin(b"$ ")
+        terminal.waiting_keys = 40
+        clock.pump([0.1] * 20)
+        for _ in range(5):
+            clock.pump([0.1] * 80)
+            terminal.waiting_keys -= 7
+        self.assertIsNone(terminal.outcome)
+        clock.pump([0.1] * 90)
+        self.assertIsNone(terminal.outcome)
+        clock.pump([0.1] * 40)
+        assert terminal.outcome is not None
+        self.assertIn("no shell answered within 10 s", terminal.outcome.line)
 
     def test_login_prompts(self) -> None:
         """

@@ -5,12 +5,14 @@ Tests for :mod:`twisted_exec.cli.mcp.acting` and :mod:`twisted_exec.cli.mcp.held
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from twisted.internet import reactor as _reactor
 
 from tests.cli.mcp.test_output import HOSTILE
 from tests.cli.mcp.test_tools import Server, ToolsCase
+from twisted_exec.cli.console import shell_run
 from twisted_exec.cli.mcp.acting import Actor, Failed
 from twisted_exec.cli.mcp.held import HINT, MOST_CONSOLES
 from twisted_exec.cli.mcp.output import ANSWER_BYTES, newest_output
@@ -25,6 +27,7 @@ from twisted_exec.testing.console import ResumableAttachment
 from twisted_exec.wire.marks import At, Attendance, Notice, NoticeKind, NoticeRole
 from twisted_exec.wire.resume import Position, Resumable
 from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE
+from twisted_exec.wire.shell_run import mark, probe_mark
 
 reactor: Any = _reactor
 _KEY = "k" * 43
@@ -69,6 +72,47 @@ class LateMachine(Machine):
             if self.output:
                 self.transport.write(self.output)
         super().data_received(data)
+
+
+class LiveMachine(Machine):
+    """Prints something as soon as the session begins."""
+
+    def attached(self, transport: Any) -> None:
+        super().attached(transport)
+        self.prints(b"live\r\n")
+
+
+class Shell(Machine):
+    """A shell at its prompt, for runs; ``sleep`` goes on until Ctrl-C."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.output = b"$ "
+        self._line = b""
+        self._sleeps = False
+
+    def data_received(self, data: bytes) -> None:
+        ResumableAttachment.data_received(self, data)
+        if b"\x03" in data:
+            self._sleeps, self._line = False, b""
+            self.prints(b"^C\r\n$ ")
+        elif not self._sleeps:
+            *lines, self._line = (self._line + data).split(b"\r")
+            for each in lines:
+                self._run(each)
+
+    def _run(self, line: bytes) -> None:
+        nonce = re.search(rb"28747;[RB]([0-9a-f]{8})", line)
+        self.prints(line + b"\r\n")
+        if nonce is None:
+            self.prints(b"$ ")
+        elif b"_te=" not in line:
+            self.prints(probe_mark(nonce[1].decode()) * 2)
+        else:
+            self.prints(mark(b"B" + nonce[1]) + b"hello\r\n")
+            self._sleeps = b"sleep" in line
+            if not self._sleeps:
+                self.prints(mark(b"E%s:0" % nonce[1]) + b"$ ")
 
 
 def observer(text: str, role: NoticeRole = NoticeRole.OBSERVER) -> Notice:
@@ -201,6 +245,63 @@ class ConsoleTests(ToolsCase):
         facts = json.loads((await self.act("send", text="one\n"))[0])
         printed = machine.output[facts["offset"] : facts["next_offset"]]
         self.assertEqual(printed, b"one\r\n")
+
+    async def test_offset_behind_news(self) -> None:
+        """The offset is that of the first byte in the answer, also if the machine prints before it gets the input."""
+        machine = self.serve(LiveMachine())
+        facts = json.loads((await self.act("send", text="one\n"))[0])
+        self.assertEqual(machine.output[facts["offset"] : facts["next_offset"]], b"one\r\n")
+
+    async def test_long_line(self) -> None:
+        """Of a line that does not fit the answer has the end, and says how much is left out from where."""
+        for size in (20_000, 100_000):
+            self.machine.answer = b"y" * size + b"the end\r\n"
+            texts = await self.act("send", text="x\n")
+            facts, rows = json.loads(texts[0]), texts[1].split("\n")[1:]
+            shown = "".join(each.removeprefix("| ") for each in rows)
+            printed = self.machine.output[facts["offset"] : facts["next_offset"]]
+            rest = printed[facts["omitted_bytes"] :].decode()
+            self.assertEqual(shown, rest.replace("\r\n", ""))
+            self.assertGreater(len(shown), 8000)
+            self.assertLessEqual(len(texts[1]), ANSWER_BYTES)
+
+    async def test_run_that_fails(self) -> None:
+        """A command that does not end leaves the session, so that the agent can stop it, and the next run says so."""
+        machine = self.serve(Shell())
+        result = await self.agent.call(
+            "run", {"machine": "vm", "command": "sleep 1000", "timeout_seconds": 1}
+        )
+        why, _, shown = (each["text"] for each in result["content"])
+        self.assertTrue(why.startswith("timed out"), why)
+        self.assertIn("goes on in the console; send with keys ctrl-c stops it", why)
+        self.assertIn("| hello", shown)
+        self.assertIn("has not ended", await self.failure("run", command="id"))
+        await self.act("send", keys=["ctrl-c"])
+        facts = json.loads((await self.act("run", command="id"))[0])
+        self.assertEqual((facts["exit_code"], machine.attachments), (0, 1))
+
+    async def test_run_without_a_shell(self) -> None:
+        """If no shell answers, and if a person types, the session of a run goes on, too."""
+        self.patch(shell_run, "PROBE_SECONDS", 0.1)
+        self.assertIn("no shell answered", await self.failure("run", command="id"))
+        transport: Any = self.machine.transport
+        transport.send_mark(Attendance(2, "bob"))
+        transport.send_mark(observer("bob has taken over"))
+        self.assertIn("bob has taken over", await self.failure("run", command="id"))
+        transport.send_mark(Attendance(1, ""))
+        while (await self.agent.call("send", {"machine": "vm", "text": "three\n"}))["isError"]:
+            pass  # the mark is under way
+        self.assertEqual(self.machine.attachments, 1)
+
+    async def test_ending_of_the_last_session(self) -> None:
+        """An agent that may not open another session reads why its last one ended."""
+        await self.act("send", text="one\n")
+        self.machine.transport.end(Ending("Revoked", "bob has ended the session"))
+        del self.served.machines["default/vm"]
+        await self.failure("send", text="two\n")  # which may come before the ending
+        why = await self.failure("send", text="two\n")
+        self.assertIn("not found", why)
+        self.assertIn("your last session there ended: bob has ended the session", why)
 
     async def test_observer(self) -> None:
         """While a person types, nothing of an agent's reaches the machine, and it reads who that is."""

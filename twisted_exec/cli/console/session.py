@@ -351,6 +351,11 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         return 0 if attendance is None else int(attendance.viewers)
 
     @property
+    def waiting_keys(self) -> int:
+        """Number of keys and requests that the server has not confirmed."""
+        return self.facts.waiting_keys
+
+    @property
     def may_wish(self) -> bool:
         """Whether a wish for a role is sent, now or when the stream is attached."""
         return not self._read_only and not self._discards

@@ -16,6 +16,7 @@ import re
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from twisted.internet.interfaces import IReactorTime
 
@@ -52,7 +53,9 @@ LEFT = (
     "until Enter"
 )
 PROBE_SECONDS = 10.0
-"""Time for a shell to answer the probe."""
+"""Time for a shell to answer the probe, since the last sign that the input is on its way to the machine."""
+_DELIVERY_SECONDS = 1.0
+"""How often to look whether more of the input has been delivered: a policy may slow it down."""
 _ATTENDANCE_SECONDS = 1.5
 """Time for the runtime to tell a new session how many sessions there are."""
 _MOST_ECHO_BYTES = 256 << 10
@@ -163,10 +166,11 @@ class ShellRun(Script):
                 self._holder = found
 
     def _fail_if_occupied(self) -> bool:
-        if self._is_forced or self._holder[1:] in (b"", self._nonce):
-            return False
         # The program of a command that has begun may be gone.
         has_begun = self._holder.startswith(b"B")
+        is_own = self._holder[1:] == self._nonce and not has_begun
+        if self._is_forced or not self._holder or is_own:
+            return False
         line = _NOT_ENDED if has_begun else _OCCUPIED
         remedies = self._remedies
         self._fail(OCCUPIED_CODE, line.format(stop=remedies.stop, force=remedies.force))
@@ -217,7 +221,22 @@ class ShellRun(Script):
         self._receive = self._answered
         self._type(probe(self.nonce) + b"\r")
         self.left = LEFT
-        self._timers.after("probe", PROBE_SECONDS, self._unanswered)
+        self._limit_answer(self._unanswered)
+
+    def _limit_answer(self, late: Callable[[], None]) -> None:
+        """Limit the time for an answer to what was typed; the time begins anew with each part that is delivered."""
+        self._timers.after("probe", PROBE_SECONDS, late)
+        self._follow_delivery(0)
+
+    def _follow_delivery(self, before: int) -> None:
+        if self._session is None or "probe" not in self._timers:
+            return
+        undelivered = self._session.waiting_keys
+        if undelivered < before:
+            self._timers.restart("probe")
+        if undelivered:
+            follow = partial(self._follow_delivery, undelivered)
+            self._timers.after("delivery", _DELIVERY_SECONDS, follow)
 
     def _answered(self, data: bytes) -> bytes:
         self._buffer = (self._buffer + data)[-HELD_BYTES:]
@@ -275,8 +294,9 @@ class ShellRun(Script):
             self._buffer = b""
             self._receive = self._await_start
             self.waiting = GOES_ON
-            self._timers.after("probe", PROBE_SECONDS, self._not_begun)
         self._type(line)
+        if not self._lines:
+            self._limit_answer(self._not_begun)
 
     def _await_start(self, data: bytes) -> bytes:
         self._buffer = (self._buffer + data)[-_MOST_ECHO_BYTES:]

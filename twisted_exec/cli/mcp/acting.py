@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from twisted.internet.interfaces import IReactorTime
@@ -28,6 +29,9 @@ from twisted_exec.cli.mcp.reading import Facts, Reader, search_of
 QUIET_SECONDS = 0.5
 """A machine that prints nothing for this time has answered."""
 MOST_QUIET_SECONDS = 3.0
+_LOOK_SECONDS = 0.1
+_STALLED_LOOKS = 50
+"""So often, none of the input was delivered: the machine takes none at present."""
 _LONGEST_PREFIX = 200
 _BELOW = "shown below"
 """Stands for a line of the machine in a message: the answer has it where output belongs."""
@@ -43,7 +47,7 @@ REMEDIES = Remedies(
 
 class Typing(Script):
     """
-    Types once, and passes on what the machine prints until it is quiet.
+    Types once, and passes on what the machine prints until it has the input and is quiet.
 
     :param data: what to type.
     """
@@ -54,6 +58,16 @@ class Typing(Script):
 
     def _begin(self) -> None:
         self._type(self._data)
+        self._await_delivery(0, 0)
+
+    def _await_delivery(self, before: int, looks: int) -> None:
+        """Wait for the quiet only when the machine has the input, which a policy may slow down."""
+        undelivered = 0 if self._session is None else self._session.waiting_keys
+        looks = 0 if undelivered != before else looks + 1
+        if undelivered and looks < _STALLED_LOOKS:
+            look = partial(self._await_delivery, undelivered, looks)
+            self._timers.after("delivery", _LOOK_SECONDS, look)
+            return
         self._timers.after("quiet", QUIET_SECONDS, self._finish)
         self._timers.after("limit", MOST_QUIET_SECONDS, self._finish)
 
@@ -124,8 +138,10 @@ class Actor:
         facts, rows, outcome = await self._drive(console, script, arguments["timeout_seconds"])
         if search is not None:
             facts["matched"] = not outcome.exit_code
-        if not await console.settled():
-            facts["warning"] = "the server has not confirmed yet that the machine got the input"
+        if not await console.settled() and (waiting := console.waiting_keys):
+            facts["warning"] = (
+                f"the machine has not got the last {waiting} keys yet; they are typed while the session lasts"
+            )
         if outcome.exit_code not in (0, TIMED_OUT_CODE):
             raise Failed(outcome.line, facts, rows)
         return facts, rows
@@ -147,9 +163,7 @@ class Actor:
             raise InputError(str(problem)) from None
         facts, rows, outcome = await self._drive(console, script, arguments["timeout_seconds"])
         if outcome.line:
-            if script.left:
-                # A shell may read it later, as if it were the next run's: its session has another nonce.
-                console.close()
+            # The session goes on: an approval may be for this one alone, and the advice may be to type.
             raise Failed(outcome.line, facts, rows or newest_output(script.shown_line)[0])
         return {"exit_code": outcome.exit_code, **facts}, rows
 
@@ -161,7 +175,7 @@ class Actor:
         # A script first waits until the console is quiet.
         outcome = await console.drive(script, printed.take, seconds + SETTLE_SECONDS)
         facts: Facts = {}
-        if (begin := before or console.first) is not None:
+        if (begin := console.began or before or console.first) is not None:
             facts |= {"epoch": begin.epoch, "offset": begin.offset}
         if not console.is_gone and (after := console.position) is not None:
             facts["next_offset"] = after.offset
@@ -179,9 +193,13 @@ class Actor:
     def leave(self, namespace: str, name: str) -> Facts:
         """End the session at a console."""
         console = self._consoles.held((namespace, name))
-        if console is not None:
-            console.close()
-        return {"left": console is not None}
+        if console is None:
+            return {"left": False}
+        facts: Facts = {"left": True}
+        if waiting := console.waiting_keys:
+            facts["warning"] = f"the machine may not get the last {waiting} keys"
+        console.close()
+        return facts
 
     async def power(self, namespace: str, name: str, state: str) -> Facts:
         """Power a machine on or off."""

@@ -40,6 +40,7 @@ GIVE_UP_SECONDS = 60.0
 """Time to resume the session after a loss of the connection."""
 SETTLED_SECONDS = 5.0
 """Time for the server to confirm what was typed."""
+_LEFT = "it was left"
 _FLOOR_SECONDS = 3.0
 _LOOK_SECONDS = 0.05
 _RECENT_BYTES = 8 << 10
@@ -52,6 +53,7 @@ class HeldConsole(ConsoleUser):
     :param where: namespace and name.
     :param gone: called once, when the session is over.
     :ivar nonce: of the commands that it runs.
+    :ivar ending: why it is over, unless this side has left.
     :ivar first: where the output begins that is not from before the session; ``None`` if unknown.
     """
 
@@ -68,6 +70,8 @@ class HeldConsole(ConsoleUser):
         self._stream: ConsoleStream | None = None
         self._script: Script | None = None
         self._printed: Callable[[bytes], None] = lambda _: None
+        self._typed_at: Position | None = None
+        self._shown_at: Position | None = None
         self._recent = b""  # output before the next script, which looks at the last line
         self._role: Notice | None = None
         self._ending = ""
@@ -75,6 +79,7 @@ class HeldConsole(ConsoleUser):
         self._lock = DeferredLock()
         self._idle: Any = None
         self.is_gone = False
+        self.ending = ""
 
     async def open(self, reason: str) -> None:
         """
@@ -106,7 +111,7 @@ class HeldConsole(ConsoleUser):
         :raises APIError: the session is over.
         """
         if self._stream is None:
-            raise BadGateway(f"the session at the console is over: {self._ending or 'it was left'}")
+            raise BadGateway(f"the session at the console is over: {self._ending or _LEFT}")
         return self._stream
 
     @property
@@ -122,6 +127,20 @@ class HeldConsole(ConsoleUser):
         if first is None or position is None or position.epoch != first.epoch:
             return position
         return Position(first.epoch, max(first.offset, position.offset))
+
+    @property
+    def began(self) -> Position | None:
+        """
+        Where the output begins that the newest script has passed on, or that followed its typing if it passed none on.
+
+        ``None`` if unknown, or if it has not typed.
+        """
+        return self._shown_at or self._typed_at
+
+    @property
+    def waiting_keys(self) -> int:
+        """Number of keys and requests that the server has not confirmed; 0 when the session is over."""
+        return 0 if self._stream is None else self._stream.waiting_keys
 
     async def drive(
         self, script: Script, printed: Callable[[bytes], None], timeout_seconds: float
@@ -163,7 +182,7 @@ class HeldConsole(ConsoleUser):
     async def settled(self) -> bool:
         """Wait until the server has confirmed what was typed; return whether it has, in limited time."""
         end = self._reactor.seconds() + SETTLED_SECONDS
-        while self._stream is not None and self._stream.waiting_keys:
+        while self.waiting_keys:
             if self._reactor.seconds() >= end:
                 return False
             await deferLater(self._reactor, _LOOK_SECONDS)
@@ -191,6 +210,7 @@ class HeldConsole(ConsoleUser):
         stream = self.stream
         over: Deferred[Outcome] = Deferred()
         self._over, self._script, self._printed = over, script, printed
+        self._typed_at = self._shown_at = None
         late = self._reactor.callLater(timeout_seconds, self._late, timeout_seconds)
         try:
             script.drive(self)
@@ -214,7 +234,7 @@ class HeldConsole(ConsoleUser):
         """Leave the console."""
         if self._stream is not None:
             self._stream.leave()
-        self._ended("it was left")
+        self._ended(_LEFT)
 
     # The session, as the script sees it.
 
@@ -225,6 +245,7 @@ class HeldConsole(ConsoleUser):
 
     def typed(self, data: bytes) -> None:
         if self._stream is not None:
+            self._typed_at = self._typed_at or self.position
             self._stream.write(data)
 
     def input_ended(self) -> None:
@@ -246,7 +267,19 @@ class HeldConsole(ConsoleUser):
     def data_received(self, data: bytes) -> None:
         self._recent = (self._recent + data)[-_RECENT_BYTES:]
         if self._script is not None and (printed := self._script.received(data)):
-            self._printed(printed)
+            self._pass_on(printed, len(data))
+
+    def _pass_on(self, printed: bytes, size: int) -> None:
+        """Pass on what the script makes of the newest output, unless that is from before the session."""
+        first, after = self.first, None if self._stream is None else self._stream.position
+        if after is not None:
+            begin = after.offset - size
+            if first is not None and first.epoch == after.epoch:
+                if after.offset <= first.offset:
+                    return
+                begin = max(begin, first.offset)
+            self._shown_at = self._shown_at or Position(after.epoch, begin)
+        self._printed(printed)
 
     def notice(self, notice: Notice) -> None:
         notice = _for_agent(with_kind(notice))
@@ -286,6 +319,7 @@ class HeldConsole(ConsoleUser):
         if self.is_gone:
             return
         self.is_gone, self._ending = True, why
+        self.ending = why if why != _LEFT else ""
         if self._idle is not None and self._idle.active():
             self._idle.cancel()
         self._gone(self)  # first: a call that ends now may be followed by another one at once
@@ -318,12 +352,15 @@ class Consoles:
     """
     The consoles that one agent holds.
 
+    :ivar endings: why the last session at a console ended, by namespace and name; only of those that others ended.
+
     :param config: the server, and the agent's identity.
     """
 
     def __init__(self, config: ClientConfig, reactor: Any) -> None:
         self._config, self._reactor = config, reactor
         self._held: dict[tuple[str, str], HeldConsole] = {}
+        self.endings: dict[tuple[str, str], str] = {}
         self._lock = DeferredLock()  # so that a machine has one session
 
     async def at(self, where: tuple[str, str], reason: str) -> HeldConsole:
@@ -345,6 +382,7 @@ class Consoles:
                 )
             console = HeldConsole(self._config, where, self._reactor, self._left)
             await console.open(reason)
+            self.endings.pop(where, None)
             if not console.is_gone:
                 self._held[where] = console
             return console
@@ -359,6 +397,10 @@ class Consoles:
         for where, each in list(self._held.items()):
             if each is console:
                 del self._held[where]
+                if console.ending:
+                    self.endings[where] = console.ending
+                    while len(self.endings) > MOST_CONSOLES:
+                        del self.endings[next(iter(self.endings))]
 
     def close(self) -> None:
         """Leave all consoles."""

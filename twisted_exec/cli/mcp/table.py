@@ -221,8 +221,9 @@ TOOLS: tuple[Tool, ...] = (
     Tool(
         "run",
         "Run a command",
-        "Run a command in the shell at the machine's console, and return its output and exit code. Nothing is typed "
-        "if no shell waits at its prompt.",
+        "Run a command in the shell at the machine's console, and return its output and exit code. The command is "
+        "typed only if a shell answers a probe: the keys ctrl-u and enter, and a line with printf. A login, a boot loader, "
+        "a question and a full-screen program get no probe.",
         *_of_machine(
             {
                 "command": string(

@@ -108,7 +108,10 @@ class ConsoleTools:
         except (InputError, KubeConfigError, TLSConfigError) as problem:
             return failure(_message(str(problem)))
         except APIError as refusal:
-            return failure(self._explain(refusal, tool, namespace, machine))
+            line = self._explain(refusal, tool, namespace, machine)
+            if ending := self._consoles.endings.get((namespace, machine)):
+                line += f"; your last session there ended: {printable(one_line(ending))}"
+            return failure(line)
         blocks = [_facts(where if machine else "", facts)]
         if rows is not None:
             blocks.append(marked(where, rows))
