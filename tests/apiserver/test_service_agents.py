@@ -58,6 +58,25 @@ class AgentTests(AgentCase):
         await self.until(lambda: agents.ending)
         self.assertIsNone(people.ending)
 
+    async def test_no_policy(self) -> None:
+        """The sessions of agents end with the last policy for them; then they observe, and change no machine."""
+        await self.open(user="bot", query=STDIN)
+        await self.open(user="jane", query=STDIN)
+        agents, people = self.server.sessions.live()
+        await self.admin.delete(kinds.CONSOLEPOLICIES.resource, "agents", "default")
+        await self.until(lambda: agents.ending)
+        assert agents.ending is not None
+        self.assertEqual(agents.ending.reason, REVOKED)
+        self.assertIn("may only observe where no ConsolePolicy", agents.ending.message)
+        self.assertIsNone(people.ending)
+        self.assertIn(
+            "may only observe where no ConsolePolicy",
+            await self.refused(403, user="bot", query=STDIN),
+        )
+        off = self.agent.patch(kinds.MACHINES.resource, "vm", {"spec": {"power": "Off"}}, "default")
+        self.assertIn("may only observe where no ConsolePolicy", await self.refusal(off))
+        await self.open(user="bot", query="?stdout=true&tty=true")
+
     async def test_no_more_than_the_person(self) -> None:
         """A role for agents gives an agent nothing that its person lacks."""
         creating = self.agent.create(kinds.NAMESPACES.resource, {"metadata": {"name": "n"}})

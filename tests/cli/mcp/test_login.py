@@ -97,17 +97,18 @@ class LoginTests(AgentCase):
 
     async def test_no_policy(self) -> None:
         """Without a policy that restricts agents at all machines of the namespace there is no identity."""
+        await self.admin.delete(POLICIES, "agents", "default")
         self.assertIn("no ConsolePolicy in the namespace", await self.fails())
         await self.make_policy(subjects=[{"kind": "User", "name": "agents"}])
-        self.assertIn('restricts the group "agents"', await self.fails())
+        self.assertIn('has the subject group "agents"', await self.fails())
         await self.admin.delete(POLICIES, "p", "default")
         await self.make_policy(subjects=AGENTS, selector={"matchLabels": {"tier": "gold"}})
-        self.assertIn('restricts the group "agents"', await self.fails())
+        self.assertIn('has the subject group "agents"', await self.fails())
         self.assertFalse(os.path.exists(self.path))
         self.assertEqual((await self.admin.list(CSRS))["items"], [])
         await self.admin.delete(POLICIES, "p", "default")
-        await self.make_policy(selector={})  # for everybody
-        await self.run_login()
+        await self.make_policy(selector={})  # for everybody: it was not written for agents
+        self.assertIn('has the subject group "agents"', await self.fails())
 
     async def test_options(self) -> None:
         """Names and durations that no agent can have are refused before the server is asked."""
@@ -142,6 +143,7 @@ class LoginTests(AgentCase):
         for resource in (kinds.CLUSTERROLEBINDINGS, kinds.CLUSTERROLES):
             await self.admin.delete(resource.resource, "owner")
         await self.admin.delete(kinds.ROLEBINDINGS.resource, "agents", "default")
+        await self.admin.delete(POLICIES, "agents", "default")
         await self.admin.delete(kinds.CLUSTERROLES.resource, "agents")
         by_kind = {
             each.resource.kind: each.resource

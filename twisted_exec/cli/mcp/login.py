@@ -49,9 +49,8 @@ _LOOK_SECONDS = 0.25
 _SIGNING_SECONDS = 5.0
 """A signer needs less; after this time the request waits for a person, or for a signer that there is not."""
 _NO_POLICY = (
-    'no ConsolePolicy in the namespace "{namespace}" restricts the group "{group}" at all machines, so an agent could type '
-    "without a reason, an approval and a recording: kubectl apply -n {namespace} -f agents.yaml, which is in docs/howto "
-    "of twisted-exec"
+    'no ConsolePolicy in the namespace "{namespace}" has the subject group "{group}" and selects all machines, so agents '
+    "may only observe there: kubectl apply -n {namespace} -f agents.yaml, which is in docs/howto of twisted-exec"
 )
 
 
@@ -134,9 +133,9 @@ def _restricts_agents(policy: Any) -> bool:
     selector = spec.get("selector") or {}
     if selector.get("matchLabels") or selector.get("matchExpressions"):
         return False
-    subjects = spec.get("subjects")
-    return not subjects or any(
-        (each.get("kind"), each.get("name")) == ("Group", AGENTS) for each in subjects
+    return any(
+        (each.get("kind"), each.get("name")) == ("Group", AGENTS)
+        for each in spec.get("subjects") or ()
     )
 
 
