@@ -9,6 +9,8 @@ from urllib.parse import parse_qs
 from tests.apiserver.agents import BINDINGS, STDIN, AgentCase
 from twisted_exec.api import kinds
 from twisted_exec.api.agents import PERSON_GROUPS
+from twisted_exec.api.missing_right import NEVER_ALLOWED, missing_right
+from twisted_exec.api.status import APIError
 from twisted_exec.streaming.interfaces import REVOKED
 from twisted_exec.wire.session_terms import TERMS_HEADER
 
@@ -99,6 +101,20 @@ class AgentTests(AgentCase):
         patch = {"status": {"approved": True}}
         approving = self.agent.patch(requests, "r", patch, "default", subresource="approval")
         self.assertIn("an agent may not approve", await self.refusal(approving))
+
+    async def test_who_lacks_the_right(self) -> None:
+        """A refusal names who of the two lacks the right, and for what no agent may do that no role helps."""
+        policies, machines = kinds.CONSOLEPOLICIES.resource, kinds.MACHINES.resource
+        await self.admin.delete(BINDINGS, "dev-edit", "default")
+        for namespace, user in (("other", "agent:jane:bot"), ("default", "jane")):
+            with self.assertRaises(APIError) as caught:
+                await self.agent.list(machines, namespace)
+            right = missing_right(caught.exception)
+            assert right is not None
+            self.assertEqual((right.user, right.verb), (user, "list"))
+        with self.assertRaises(APIError) as caught:
+            await self.agent.create(policies, {"metadata": {"name": "p"}, "spec": {}}, "default")
+        self.assertEqual([each["reason"] for each in caught.exception.causes], [NEVER_ALLOWED])
 
     async def test_impersonates(self) -> None:
         """An agent acts as nobody else, and not as its person."""

@@ -16,7 +16,6 @@ from twisted.internet.defer import Deferred
 from tests.apiserver.agents import CSRS, RBAC, STDIN, AgentCase
 from tests.chain import client_config, patient, pki, reactor
 from twisted_exec.api import kinds
-from twisted_exec.api.status import APIError
 from twisted_exec.cli.client import CommandClient
 from twisted_exec.cli.failures import InputError
 from twisted_exec.cli.mcp.login import login
@@ -76,8 +75,20 @@ class LoginTests(AgentCase):
         review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
         answer = await client.create(kinds.SELFSUBJECTREVIEWS.resource, review)
         self.assertEqual(answer["status"]["userInfo"]["username"], "agent:jane:helper")
-        with self.assertRaises(APIError):  # an agent makes no agents
+        with self.assertRaises(InputError) as caught:
             await login(client, self.options(agent="sub", output=self.mktemp()))
+        self.assertIn("an agent has no agents of its own", str(caught.exception))
+
+    async def test_no_right(self) -> None:
+        """A user without the right for agents reads which role has it, and who sees no policies which one shows them."""
+        await self.make_policy(subjects=AGENTS)
+        await self.admin.delete(kinds.CLUSTERROLEBINDINGS.resource, "owner")
+        message = await self.fails()
+        self.assertIn('User "jane" cannot create resource "certificatesigningrequests"', message)
+        command = "kubectl create clusterrolebinding jane-agent-owner --clusterrole=agent-owner --user=jane"
+        self.assertTrue(message.endswith(command), message)
+        await self.admin.delete(kinds.ROLEBINDINGS.resource, "dev-edit", "default")
+        self.assertIn("--clusterrole=view --user=jane -n default", await self.fails())
 
     async def test_again(self) -> None:
         """The same agent's file is replaced, and no other file."""

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from twisted.internet.defer import Deferred
 from zope.interface import implementer
 
 from twisted_exec.api.agents import is_agent
