@@ -224,11 +224,11 @@ class Actor:
                         f'request "{named}" is for machine "{machine}", and not for "{name}"'
                     )
                 return _about(request)
-            request = await self._requested(client, namespace, name)
-            if request is not None and state_of(request, time.time()) in (PENDING, APPROVED):
-                if not arguments.get("reason") or _is_for(request, arguments):
-                    return _about(request)
-                earlier = {"earlier": _about(request)}
+            former = await self._requested(client, namespace, name)
+            if former is not None and state_of(former, time.time()) in (PENDING, APPROVED):
+                if not arguments.get("reason") or _is_for(former, arguments):
+                    return _about(former)
+                earlier = {"earlier": _about(former)}
             if not arguments.get("reason"):
                 raise InputError("reason: say why you need the console, for the person who decides")
             spec = {
