@@ -280,7 +280,7 @@ class ClientContract:
         talk, _ = await self.talk()
         reason = {"machine": "vm", "reason": "TICKET-1"}
         why = await self.refusal(talk, "run", command="id", machine="vm")
-        self.assertIn("the parameter reason", why)
+        self.assertIn("with right drive and a reason", why)
         why = await self.refusal(talk, "run", command="id", **reason)
         self.assertIn("request_access asks a person", why)
         facts = await self.facts(talk, "request_access", **reason)

@@ -331,8 +331,8 @@ class IdentityTests(ToolsCase):
         """A refusal of a policy says which tool, or which parameter, helps."""
         self.served.user, self.served.groups = "agent:ada:triage", ["agents"]
         for causes, remedy in (
-            ((APPROVAL_REQUIRED,), "request_access with right drive and a reason asks a person"),
-            ((REASON_REQUIRED, APPROVAL_REQUIRED), "request_access with right drive"),
+            ((APPROVAL_REQUIRED,), "request_access asks a person, with right drive and a reason"),
+            ((REASON_REQUIRED, APPROVAL_REQUIRED), "request_access asks a person"),
             ((REASON_REQUIRED,), "the parameter reason"),
             ((NOT_ALLOWED, APPROVAL_REQUIRED), "a policy"),
             ((POLICY_REQUIRED,), "a policy"),
@@ -353,7 +353,7 @@ class IdentityTests(ToolsCase):
         """A refusal names the request that the agent has made already."""
         self.served.user, self.served.groups = "agent:ada:triage", ["agents"]
         self.refuse({"reason": APPROVAL_REQUIRED, "message": "a policy", "request": "vm-7"})
-        self.assertIn('with request "vm-7" says what became', await self.refusal("send", text="x"))
+        self.assertIn('with request "vm-7" it says what became', await self.refusal("send", text="x"))
 
     async def test_may_not_request(self) -> None:
         """An agent that may not even ask reads which role it lacks."""

@@ -79,8 +79,8 @@ def _by_policies(
         return line  # neither a reason nor an approval suffices
     if APPROVAL_REQUIRED in reasons:
         wanted = "drive" if tool.acts else "observe"
-        line += f"; request_access with right {wanted} and a reason asks a person"
+        line += f"; request_access asks a person, with right {wanted} and a reason"
         if request := next((str(each["request"]) for each in causes if each.get("request")), ""):
-            line += f', and with request "{request}" says what became of that one'
+            line += f'; with request "{request}" it says what became of that one'
         return f"{line}; when it is approved, call this again"
     return f"{line}; the parameter reason gives it"
