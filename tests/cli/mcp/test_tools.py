@@ -353,7 +353,9 @@ class IdentityTests(ToolsCase):
         """A refusal names the request that the agent has made already."""
         self.served.user, self.served.groups = "agent:ada:triage", ["agents"]
         self.refuse({"reason": APPROVAL_REQUIRED, "message": "a policy", "request": "vm-7"})
-        self.assertIn('with request "vm-7" it says what became', await self.refusal("send", text="x"))
+        self.assertIn(
+            'with request "vm-7" it says what became', await self.refusal("send", text="x")
+        )
 
     async def test_may_not_request(self) -> None:
         """An agent that may not even ask reads which role it lacks."""
