@@ -58,6 +58,11 @@ class AgentCase(ChainTestCase):
             "subjects": [{"apiGroup": RBAC, "kind": "Group", "name": "dev"}],
         }
         await self.admin.create(BINDINGS, body, "default")
+        policy = {
+            "metadata": {"name": "agents"},
+            "spec": {"subjects": [{"kind": "Group", "name": "agents"}]},
+        }
+        await self.admin.create(kinds.CONSOLEPOLICIES.resource, policy, "default")
         self.poollet_: Poollet
         self.poollet_, port = await self.poollet()
         await self.make_pool(("InternalIP", "127.0.0.1"), port=port)

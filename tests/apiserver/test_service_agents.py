@@ -9,6 +9,8 @@ from urllib.parse import parse_qs
 from tests.apiserver.agents import BINDINGS, STDIN, AgentCase
 from twisted_exec.api import kinds
 from twisted_exec.api.agents import PERSON_GROUPS
+from twisted_exec.api.missing_right import NEVER_ALLOWED, missing_right
+from twisted_exec.api.status import APIError
 from twisted_exec.streaming.interfaces import REVOKED
 from twisted_exec.wire.session_terms import TERMS_HEADER
 
@@ -58,6 +60,25 @@ class AgentTests(AgentCase):
         await self.until(lambda: agents.ending)
         self.assertIsNone(people.ending)
 
+    async def test_no_policy(self) -> None:
+        """The sessions of agents end with the last policy for them; then they observe, and change no machine."""
+        await self.open(user="bot", query=STDIN)
+        await self.open(user="jane", query=STDIN)
+        agents, people = self.server.sessions.live()
+        await self.admin.delete(kinds.CONSOLEPOLICIES.resource, "agents", "default")
+        await self.until(lambda: agents.ending)
+        assert agents.ending is not None
+        self.assertEqual(agents.ending.reason, REVOKED)
+        self.assertIn("may only observe where no ConsolePolicy", agents.ending.message)
+        self.assertIsNone(people.ending)
+        self.assertIn(
+            "may only observe where no ConsolePolicy",
+            await self.refused(403, user="bot", query=STDIN),
+        )
+        off = self.agent.patch(kinds.MACHINES.resource, "vm", {"spec": {"power": "Off"}}, "default")
+        self.assertIn("may only observe where no ConsolePolicy", await self.refusal(off))
+        await self.open(user="bot", query="?stdout=true&tty=true")
+
     async def test_no_more_than_the_person(self) -> None:
         """A role for agents gives an agent nothing that its person lacks."""
         creating = self.agent.create(kinds.NAMESPACES.resource, {"metadata": {"name": "n"}})
@@ -80,6 +101,20 @@ class AgentTests(AgentCase):
         patch = {"status": {"approved": True}}
         approving = self.agent.patch(requests, "r", patch, "default", subresource="approval")
         self.assertIn("an agent may not approve", await self.refusal(approving))
+
+    async def test_who_lacks_the_right(self) -> None:
+        """A refusal names who of the two lacks the right, and for what no agent may do that no role helps."""
+        policies, machines = kinds.CONSOLEPOLICIES.resource, kinds.MACHINES.resource
+        await self.admin.delete(BINDINGS, "dev-edit", "default")
+        for namespace, user in (("other", "agent:jane:bot"), ("default", "jane")):
+            with self.assertRaises(APIError) as caught:
+                await self.agent.list(machines, namespace)
+            right = missing_right(caught.exception)
+            assert right is not None
+            self.assertEqual((right.user, right.verb), (user, "list"))
+        with self.assertRaises(APIError) as caught:
+            await self.agent.create(policies, {"metadata": {"name": "p"}, "spec": {}}, "default")
+        self.assertEqual([each["reason"] for each in caught.exception.causes], [NEVER_ALLOWED])
 
     async def test_impersonates(self) -> None:
         """An agent acts as nobody else, and not as its person."""

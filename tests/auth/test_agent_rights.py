@@ -61,6 +61,8 @@ class AgentRightsTests(SynchronousTestCase):
             self.assertFalse(self.decide(grants).allowed)
         refused = self.decide(Grants(agents=YES))
         self.assertIn('user "ada", whose agent it is, may not', refused.reason)
+        self.assertEqual(refused.lacking, "ada")
+        self.assertEqual(self.decide(Grants(ada=YES)).lacking, "")  # the agent lacks it
 
     def test_some_objects(self) -> None:
         """A person who sees only some objects lends none; the agent's own limit stays."""

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.api.missing_right import MAY_OBSERVE, MissingRight
+from twisted_exec.api.missing_right import MAY_OBSERVE, NEVER_ALLOWED, MissingRight
 from twisted_exec.api.obstacles import Obstacle, because
 from twisted_exec.api.spaces import SPACES
 from twisted_exec.api.status import (
@@ -232,17 +232,28 @@ class ExplainTests(SynchronousTestCase):
         )
         self.assertEqual(told("delete", "widgets", group="x"), "a role with delete on widgets")
 
-    def test_agent(self) -> None:
-        """An agent reads whose rights it needs, and no command that gives it a role of its own."""
-        for group, resource in (
-            ("compute.ironcore.dev", "machines"),
-            ("compute.ironcore.dev", "machinepools"),
+    def test_agents(self) -> None:
+        """For one right of editors, an agent gets a role of its own, and never the role of editors."""
+        for verb, group, resource, name in (
+            ("patch", _COMPUTE, "machines", "patch-machines"),
+            ("create", "console.twisted-exec.dev", "consolerecordings", "create-consolerecordings"),
         ):
-            right = MissingRight("agent:ada:bot", "list", group, resource, "", "default")
-            told = ask_for_role(right)
-            self.assertIn('ask user "ada"', told)
-            self.assertIn('what both the group "agents" and that user may', told)
-            self.assertNotIn("kubectl", told)
+            right = MissingRight("agent:ann:bot", verb, group, resource, "", "lab")
+            self.assertEqual(
+                ask_for_role(right),
+                f"ask an administrator for this right: kubectl create clusterrole {name} --verb={verb} "
+                f"--resource={resource}.{group}, and kubectl create rolebinding agent-ann-bot-{name} "
+                f"--clusterrole={name} --user=agent:ann:bot -n lab",
+            )
+        observing = MissingRight("agent:ann:bot", "observe", _COMPUTE, "machines", "console", "lab")
+        self.assertIn("the role console-observer: ", ask_for_role(observing))
+
+    def test_never(self) -> None:
+        """A refusal that no role helps against gets no remedy."""
+        words = 'x is forbidden: User "agent:ann:bot" cannot create resource "certificatesigningrequests" in API '
+        words += 'group "certificates.k8s.io" at the cluster scope: an agent may not approve'
+        causes = [{"reason": NEVER_ALLOWED, "message": words}]
+        self.assertEqual(explain(Forbidden(words, details={"causes": causes})), words)
 
     def test_servers_remedy(self) -> None:
         """The command takes the place of the server's own remedy."""

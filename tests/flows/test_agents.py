@@ -273,7 +273,7 @@ class VisitTests(AgentCase):
         await self.panic()
         await self.find_panic(agent)
         why = await self.refusal(agent, "run", **MACHINE, command="uname -s")
-        self.assertIn("the parameter reason", why)
+        self.assertIn("request_access asks a person, with right drive and a reason", why)
         why = await self.refusal(agent, "send", **REASON, text="uname -s\n")
         self.assertIn('ConsolePolicy "default/agents" requires the approval', why)
         self.assertIn("request_access asks a person", why)
@@ -329,7 +329,7 @@ class VisitTests(AgentCase):
         facts = await self.facts(agent, "request_access", **MACHINE)
         self.assertEqual(facts["state"], "pending")
         why = await self.refusal(agent, "run", **REASON, command="id")
-        self.assertIn(f'your request "{name}" waits for another user', why)
+        self.assertIn(f'with request "{name}" it says what became of that one', why)
         listed = await self.done("request", "list", user="bob")
         self.assertRegex(listed, rf"{name} .* {AGENT} .* OPS-7")
         await self.done("request", "approve", name, user="bob")
@@ -487,7 +487,7 @@ class AttackTests(AgentCase):
             "mcp", "login", "other", "-n", "default", user="triage"
         )
         self.assertEqual(code, 1)
-        self.assertIn("an agent may not approve, impersonate", said)
+        self.assertIn("an agent has no agents of its own", said)
         env = {"KUBECONFIG": self.kubeconfig("triage"), "HOME": str(self.directory)}
         request = {
             "apiVersion": kinds.CONSOLEREQUESTS.resource.api_version,

@@ -81,7 +81,17 @@ class Door(TestCase):
                 for kind, name in (("Group", "agents"), ("User", "ada"))
             ]
             await client.create(ROLEBINDINGS.resource, group, "default")
+        await self.make_policy("agents", subjects=[{"kind": "Group", "name": "agents"}])
         self.settings = await self.connect()
+
+    async def make_policy(self, name: str, **spec: Any) -> None:
+        policy = {
+            "apiVersion": CONSOLEPOLICIES.resource.api_version,
+            "kind": CONSOLEPOLICIES.resource.kind,
+            "metadata": {"name": name, "namespace": "default"},
+            "spec": spec,
+        }
+        await self.deployment.client.create(CONSOLEPOLICIES.resource, policy, "default")
 
     async def nobody_left(self) -> None:
         """Every session at a console ends with the client's."""
@@ -266,17 +276,11 @@ class ClientContract:
 
     async def test_approval(self: Any) -> None:
         """An agent asks, another user approves, the agent types, and a person takes the console."""
-        policy = {
-            "apiVersion": CONSOLEPOLICIES.resource.api_version,
-            "kind": CONSOLEPOLICIES.resource.kind,
-            "metadata": {"name": "agents", "namespace": "default"},
-            "spec": {"reason": "Required", "approval": "Once", "maxSeconds": 900},
-        }
-        await self.deployment.client.create(CONSOLEPOLICIES.resource, policy, "default")
+        await self.make_policy("asks", reason="Required", approval="Once", maxSeconds=900)
         talk, _ = await self.talk()
         reason = {"machine": "vm", "reason": "TICKET-1"}
         why = await self.refusal(talk, "run", command="id", machine="vm")
-        self.assertIn("the parameter reason", why)
+        self.assertIn("with right drive and a reason", why)
         why = await self.refusal(talk, "run", command="id", **reason)
         self.assertIn("request_access asks a person", why)
         facts = await self.facts(talk, "request_access", **reason)
@@ -292,7 +296,7 @@ class ClientContract:
         for number in (1, 2):
             facts = await self.facts(talk, "run", command=f"echo n{number}", **reason)
             self.assertIn(f"\n| n{number}", facts["output"])
-        await self.deployment.client.delete(CONSOLEPOLICIES.resource, "agents", "default")
+        await self.deployment.client.delete(CONSOLEPOLICIES.resource, "asks", "default")
         console = programs.terminal(
             (programs.script("kubectl-console"), "vm", "--force", f"--kubeconfig={person}")
         )

@@ -8,6 +8,7 @@ from typing import Any
 
 from twisted.internet import reactor
 from twisted.trial.unittest import TestCase
+from twisted.web.client import Agent, readBody
 
 from tests.tls.support import server_identity, write
 from twisted_exec.auth.oidc.configuration import Issuers
@@ -52,10 +53,16 @@ class ServiceTests(TestCase):
         door.startService()
         await door.when_ready()
         self.assertIsNotNone(door.address)
-        self.assertIsNotNone(door.health_address)
+        address: Any = door.health_address
+        url = f"http://127.0.0.1:{address.port}/readyz?verbose"
+        answer = await Agent(reactor).request(b"GET", url.encode())
+        body = await readBody(answer)
+        self.assertEqual((answer.code, body), (200, b"[+]serving ok\nreadyz check passed\n"))
         door.sessions.begin(Caller("agent:ada:triage", ("agents",)))
         await door.stopService()
         self.assertIsNone(door.address)
+        (result,) = await door.health.check()
+        self.assertEqual((result.name, result.error), ("serving", "not listening"))
         self.assertEqual(len(door.sessions), 0)
 
     async def test_unusable(self) -> None:

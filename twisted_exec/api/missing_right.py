@@ -13,6 +13,8 @@ from twisted_exec.api.status import APIError
 MISSING_RIGHT = "MissingRight"
 MAY_OBSERVE = "MayObserve"
 """Reason of a cause that a client adds to a refusal, after it has asked whether the user may observe the console."""
+NEVER_ALLOWED = "NeverAllowed"
+"""Reason of a cause in place of :data:`MISSING_RIGHT`: no role gives the user the right."""
 _REMEDY = "remedy"
 
 

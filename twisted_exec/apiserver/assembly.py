@@ -17,6 +17,7 @@ from twisted.internet import defer
 
 from twisted_exec.api import kinds
 from twisted_exec.apiserver.auditing.records import AuditedDispatcher
+from twisted_exec.apiserver.consoles.agent_changes import AgentChanges
 from twisted_exec.apiserver.consoles.endings import PODS_OF_NODES, ObjectEndings, Workload
 from twisted_exec.apiserver.consoles.machine_locator import LocatorParts, MachineLocator
 from twisted_exec.apiserver.consoles.pods import (
@@ -217,6 +218,7 @@ class _Server:
             *control_plane.admissions,
             requests,
             PolicyLabels(self._policies, dialects, authorizer),
+            AgentChanges(self._policies, machines),
             RecordingRules(storage, dialects, authorizer, now),
             power,  # last, behind all that may refuse the write
         ]

@@ -43,19 +43,22 @@ class AgentRights:
             decision: Decision = await self._authorizer.authorize(attributes)
             return decision
         if _lifts_limits(attributes):
-            return Decision(False, _NEVER)
+            return Decision(False, _NEVER, never=True)
         decision = await self._authorizer.authorize(attributes)
         if not decision.allowed:
             return decision
         person = person_behind(attributes.user)
         # The person of an agent is no agent, so this asks once.
         if not person.name or is_agent(person.name):
-            return Decision(False, "the agent is of no person")
+            return Decision(False, "the agent is of no person", never=True)
         theirs = await self._authorizer.authorize(replace(attributes, user=person))
         if theirs.allows_everything:
             return decision
         return Decision(
-            False, f'user "{person.name}", whose agent it is, may not', hidden=theirs.hidden
+            False,
+            f'user "{person.name}", whose agent it is, may not',
+            hidden=theirs.hidden,
+            lacking=person.name,
         )
 
 

@@ -4,7 +4,7 @@ Errors for refused requests, worded as Kubernetes words them.
 
 from __future__ import annotations
 
-from twisted_exec.api.missing_right import MissingRight
+from twisted_exec.api.missing_right import NEVER_ALLOWED, MissingRight
 from twisted_exec.api.status import Forbidden, NotFound
 from twisted_exec.auth import default_roles
 from twisted_exec.auth.rules import Attributes
@@ -42,8 +42,14 @@ def role_to_read(attributes: Attributes) -> str:
     return f"ask an administrator for the role {role} {where}" if role in _READING_ROLES else ""
 
 
-def forbidden(attributes: Attributes, reason: str = "", remedy: str = "") -> Forbidden:
-    """The refusal, worded as Kubernetes words it."""
+def forbidden(
+    attributes: Attributes, reason: str = "", remedy: str = "", *, lacking: str | None = ""
+) -> Forbidden:
+    """
+    The refusal, worded as Kubernetes words it.
+
+    :param lacking: the user who lacks the right; empty for the user of the request, ``None`` if no role gives it.
+    """
     suffix = "".join(f": {each}" for each in (reason, remedy) if each)
     user = f'User "{attributes.user.name}" cannot {attributes.verb}'
     if not attributes.resource:
@@ -57,13 +63,14 @@ def forbidden(attributes: Attributes, reason: str = "", remedy: str = "") -> For
         f'{named} is forbidden: {user} resource "{resource}" in API group "{group}" {scope}{suffix}'
     )
     right = MissingRight(
-        attributes.user.name,
+        lacking or attributes.user.name,
         attributes.verb,
         group,
         attributes.resource,
         attributes.subresource,
         namespace,
     )
-    causes = [right.cause(message, remedy)]
+    never = {"reason": NEVER_ALLOWED, "message": message}
+    causes = [never if lacking is None else right.cause(message, remedy)]
     details = {"name": name, "group": group, "kind": attributes.resource, "causes": causes}
     return Forbidden(message, details=details)

@@ -286,7 +286,8 @@ class Gate:
         if decision.allowed:
             return forbidden(attributes, "it is allowed for some objects only")
         remedy = "" if decision.reason else role_to_read(attributes)
-        return forbidden(attributes, decision.reason, remedy)
+        lacking = None if decision.never else decision.lacking or attributes.user.name
+        return forbidden(attributes, decision.reason, remedy, lacking=lacking)
 
     async def authorize_session(self, context: RequestContext, *permissions: Attributes) -> None:
         """

@@ -68,12 +68,16 @@ class Decision:
     :param reason: for people and the audit log; may be empty.
     :param hidden: the user gets 404 instead of 403.
     :param visibility: the objects that the request is allowed for; ``None`` for all.
+    :param lacking: the user who lacks the right; empty for the user of the request.
+    :param never: no role gives the user this right.
     """
 
     allowed: bool
     reason: str = ""
     hidden: bool = False
     visibility: IVisibility | None = None
+    lacking: str = ""
+    never: bool = False
 
     @property
     def allows_everything(self) -> bool:

@@ -12,7 +12,7 @@ import shlex
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from twisted_exec.api.agents import AGENTS, is_agent, person_of
+from twisted_exec.api.agents import is_agent
 from twisted_exec.api.dialects import DIALECTS
 from twisted_exec.api.missing_right import MAY_OBSERVE, MissingRight, message_without_remedy
 from twisted_exec.api.obstacles import Obstacle, obstacles_of
@@ -223,15 +223,11 @@ def ask_for_role(*rights: MissingRight, observing_helps: bool = True, way: WayIn
     from twisted_exec.auth.default_roles import CONSOLE_OBSERVER, smallest_roles
 
     right = rights[-1]
-    if is_agent(right.user):  # a role of its own would not help, or lift the limits of agents
-        person = person_of(right.user)
-        return (
-            f'ask user "{person}" or an administrator: an agent may do at most what both the group "{AGENTS}" and '
-            "that user may"
-        )
     if _is_of_cluster(right):
         return _ask_for_right(right)
     roles = smallest_roles(rights)
+    if is_agent(right.user) and not _OF_EDITORS.isdisjoint(roles):
+        return _ask_for_right(right)
     if not roles:
         return f"ask an administrator for a role with {right.verb} on {right.resource}"
     commands = " && ".join(_grant_of(role, right) for role in roles)
@@ -244,6 +240,10 @@ def ask_for_role(*rights: MissingRight, observing_helps: bool = True, way: WayIn
     return f"{ASK_FOR_ROLE}{'s' * (len(roles) > 1)} {' and '.join(roles)}{less}: {commands}"
 
 
+_OF_EDITORS = frozenset({"edit", "admin"})
+"""Roles that include Secrets, tokens and the deletion of machines: too much for one right of an agent."""
+
+
 def _is_of_cluster(right: MissingRight) -> bool:
     """Return whether a right is about pools or classes: a default role that has it allows much more, in all namespaces."""
     resources = [each for dialect in DIALECTS for each in (dialect.pool, dialect.workload_class)]
@@ -252,15 +252,17 @@ def _is_of_cluster(right: MissingRight) -> bool:
 
 def _ask_for_right(right: MissingRight) -> str:
     resource = f"{right.resource}.{right.group}"
-    role = f"{right.verb}-{right.resource}"
+    if right.subresource:
+        resource += f"/{right.subresource}"
+    role = object_name(right.verb, right.resource, right.subresource)
     return (
         f"ask an administrator for this right: kubectl create clusterrole {role} --verb={right.verb} "
-        f"--resource={resource}, and kubectl create clusterrolebinding {_object_name(right.user, role)} "
-        f"--clusterrole={role} --user={shlex.quote(right.user)}"
+        f"--resource={resource}, and {_grant_of(role, right)}"
     )
 
 
-def _object_name(*parts: str) -> str:
+def object_name(*parts: str) -> str:
+    """Return a name of an object, made of other names."""
     return re.sub(r"[^a-z0-9]+", "-", "-".join(parts).lower()).strip("-")
 
 
@@ -273,7 +275,7 @@ def grant(right: MissingRight) -> tuple[str, str]:
 
 
 def _grant_of(role: str, right: MissingRight) -> str:
-    name = _object_name(right.user, role)
+    name = object_name(right.user, role)
     create = "rolebinding" if right.namespace else "clusterrolebinding"
     where = f" -n {right.namespace}" if right.namespace else ""
     user = shlex.quote(right.user)

@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass, replace
 
 from twisted_exec.api.missing_right import (
+    NEVER_ALLOWED,
     MissingRight,
     message_without_remedy,
     missing_right,
@@ -74,9 +75,15 @@ TEXTS = (
 
 
 def lacking_right(error: APIError) -> MissingRight | None:
-    """Return the right that a user lacks, by the causes of a refusal or the words of another server."""
+    """
+    Return the right that a user lacks, by the causes of a refusal or the words of another server.
+
+    :return: ``None`` also if no role gives the right.
+    """
     if (right := missing_right(error)) is not None:
         return right
+    if any(each.get("reason") == NEVER_ALLOWED for each in error.causes):
+        return None
     match = DENIED.search(error.message)
     return None if match is None else MissingRight(**match.groupdict(default=""))
 

@@ -10,12 +10,14 @@ from twisted.internet.interfaces import IAddress, IListeningPort
 from twisted.internet.task import LoopingCall
 from zope.interface import implementer
 
+from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.auth.oidc.authenticator import OIDCAuthenticator
 from twisted_exec.auth.oidc.claims import Issuer
 from twisted_exec.cli.mcp.messages import MESSAGE
 from twisted_exec.cli.mcp.protocol import ServerSession
 from twisted_exec.cli.mcp.tools import ConsoleTools
 from twisted_exec.kube.transport import IdleConnections
+from twisted_exec.mcp import PROGRAM
 from twisted_exec.mcp.endpoint import Endpoint
 from twisted_exec.mcp.metrics import AgentMetrics
 from twisted_exec.mcp.sessions import Sessions
@@ -28,7 +30,7 @@ from twisted_exec.program.metrics import new_registry
 from twisted_exec.program.service import AsyncService
 from twisted_exec.streaming.http.routes import ProbeRoutes
 from twisted_exec.streaming.http.site import Site
-from twisted_exec.tls.endpoints import server_endpoint
+from twisted_exec.tls.endpoints import address_text, server_endpoint
 from twisted_exec.tls.files import Reloading
 from twisted_exec.tls.server import ServerTLS
 
@@ -46,7 +48,7 @@ class MCPDoor(AsyncService):
     :ivar registry: the metrics.
     """
 
-    label = "exec-mcp"
+    label = PROGRAM
     state_version = 1
 
     def __init__(
@@ -74,6 +76,7 @@ class MCPDoor(AsyncService):
         self.registry = new_registry(reactor)
         AgentMetrics(self.registry, self.sessions)
         self.health = Health(reactor)
+        self.health.add("serving", self._probe)
 
     def _session(self, caller: Caller) -> ServerSession:
         config = self._login.acting_as(caller)
@@ -103,7 +106,17 @@ class MCPDoor(AsyncService):
         port = await server_endpoint(reactor, settings.listen, tls, LISTENING).listen(self._site)
         self._ports.append(port)
         self.address = port.getHost()
+        self._log.info(
+            "{program}: tools for agents at {place}, for clients {url}",
+            program=PROGRAM,
+            place=address_text(self.address),
+            url=settings.url,
+        )
         self._sweeping.start(SWEEP_SECONDS, now=False)
+
+    def _probe(self) -> None:
+        if self.address is None:
+            raise ServiceUnavailable("not listening")
 
     async def stop(self) -> None:
         if self._sweeping.running:

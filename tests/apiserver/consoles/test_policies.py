@@ -17,6 +17,7 @@ from tests.retained import entries
 from twisted_exec.api import patterns
 from twisted_exec.api.dialects import DEFAULT
 from twisted_exec.api.kinds import CONSOLEPOLICIES, Object
+from twisted_exec.api.kinds.consolepolicies import POLICY_REQUIRED
 from twisted_exec.api.status import Forbidden, ServiceUnavailable
 from twisted_exec.api.users import User
 from twisted_exec.apiserver.consoles.policies import ConsolePolicies
@@ -27,6 +28,7 @@ from twisted_exec.wire.session_terms import Right, Terms
 
 OPEN = "kubectl console --reason TICKET -n default vm-1"
 ASK = "kubectl console --request --reason TICKET -n default vm-1"
+BOT = "agent:jane:bot"
 JANE = User("jane")
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 
@@ -147,13 +149,41 @@ class TermsTests(PolicyTestCase):
         self.assertEqual(terms.policy_of("yields"), "default/p")
 
     def test_agents_yield(self) -> None:
-        """An agent yields to people under each policy, and without one."""
-        agent = self.applicant("agent:jane:bot")
-        self.assertEqual(self.opened(agent), Terms(Right.DRIVE, yields=True))
-        self.make_policy(idleSeconds=60)
+        """An agent yields to people under each policy."""
+        self.make_policy(idleSeconds=60, subjects=[{"kind": "User", "name": BOT}])
+        agent = self.applicant(BOT)
         self.assertTrue(self.opened(agent).yields)
         self.assertTrue(self.reviewed(agent).yields)
         self.assertFalse(self.opened().yields)
+
+    def test_agent_without_policy(self) -> None:
+        """Without a policy with subjects that cover it, an agent observes, and nobody else is restricted."""
+        self.make_policy("all", idleSeconds=60)
+        self.make_policy("others", subjects=[{"kind": "User", "name": "agent:jane:other"}])
+        gold = {"matchLabels": {"tier": "gold"}}
+        self.make_policy("gold", selector=gold, subjects=[{"kind": "Group", "name": "agents"}])
+        agent = Applicant(User(BOT, ("agents",)), "s-1", self.clock.seconds())
+        message = self.not_opened(agent)
+        self.assertIn(
+            f'agent "{BOT}" may only observe where no ConsolePolicy with subjects', message
+        )
+        self.assertIn("kubectl apply -n default -f agents.yaml", message)
+        self.assertEqual(self.causes(agent), [POLICY_REQUIRED])
+        self.assertIn("may only observe", self.ended(agent))
+        watching = replace(agent, wanted=Right.OBSERVE)
+        self.assertEqual(self.opened(watching, Right.TAKEOVER).right, Right.OBSERVE)
+        self.assertEqual(self.reviewed(watching, Right.TAKEOVER).right, Right.OBSERVE)
+        self.assertEqual(self.opened().right, Right.DRIVE)
+        self.label(tier="gold")
+        self.assertEqual(self.opened(agent).right, Right.DRIVE)
+        self.assertEqual(self.reviewed(agent).right, Right.DRIVE)
+
+    def test_agent_with_unusable_policy(self) -> None:
+        """A policy that cannot be evaluated covers no agent."""
+        made = self.make_policy(subjects=[{"kind": "User", "name": BOT}])
+        stored = {**made, "spec": {**made["spec"], "reasonPattern": "("}}
+        self.successResultOf(self.storage.update(CONSOLEPOLICIES.resource, stored))
+        self.not_opened(self.applicant(BOT))
 
     def test_restricts_input(self) -> None:
         """A policy for input has no condition for a session that only observes, and lets it do nothing else."""

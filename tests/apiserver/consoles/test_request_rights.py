@@ -164,7 +164,7 @@ class AgentApprovalTests(PolicyTestCase):
 
     def test_another(self) -> None:
         """Another person approves for an agent, and the agent's session opens."""
-        self.make_policy(approval="Required")
+        self.make_policy(approval="Required", subjects=[{"kind": "User", "name": self.agent}])
         self.ask_as_agent()
         self.decide(user="admin")
         terms = self.opened(self.applicant(self.agent))

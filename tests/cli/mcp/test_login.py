@@ -16,7 +16,6 @@ from twisted.internet.defer import Deferred
 from tests.apiserver.agents import CSRS, RBAC, STDIN, AgentCase
 from tests.chain import client_config, patient, pki, reactor
 from twisted_exec.api import kinds
-from twisted_exec.api.status import APIError
 from twisted_exec.cli.client import CommandClient
 from twisted_exec.cli.failures import InputError
 from twisted_exec.cli.mcp.login import login
@@ -76,8 +75,20 @@ class LoginTests(AgentCase):
         review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
         answer = await client.create(kinds.SELFSUBJECTREVIEWS.resource, review)
         self.assertEqual(answer["status"]["userInfo"]["username"], "agent:jane:helper")
-        with self.assertRaises(APIError):  # an agent makes no agents
+        with self.assertRaises(InputError) as caught:
             await login(client, self.options(agent="sub", output=self.mktemp()))
+        self.assertIn("an agent has no agents of its own", str(caught.exception))
+
+    async def test_no_right(self) -> None:
+        """A user without the right for agents reads which role has it, and who sees no policies which one shows them."""
+        await self.make_policy(subjects=AGENTS)
+        await self.admin.delete(kinds.CLUSTERROLEBINDINGS.resource, "owner")
+        message = await self.fails()
+        self.assertIn('User "jane" cannot create resource "certificatesigningrequests"', message)
+        command = "kubectl create clusterrolebinding jane-agent-owner --clusterrole=agent-owner --user=jane"
+        self.assertTrue(message.endswith(command), message)
+        await self.admin.delete(kinds.ROLEBINDINGS.resource, "dev-edit", "default")
+        self.assertIn("--clusterrole=view --user=jane -n default", await self.fails())
 
     async def test_again(self) -> None:
         """The same agent's file is replaced, and no other file."""
@@ -97,17 +108,18 @@ class LoginTests(AgentCase):
 
     async def test_no_policy(self) -> None:
         """Without a policy that restricts agents at all machines of the namespace there is no identity."""
+        await self.admin.delete(POLICIES, "agents", "default")
         self.assertIn("no ConsolePolicy in the namespace", await self.fails())
         await self.make_policy(subjects=[{"kind": "User", "name": "agents"}])
-        self.assertIn('restricts the group "agents"', await self.fails())
+        self.assertIn('has the subject group "agents"', await self.fails())
         await self.admin.delete(POLICIES, "p", "default")
         await self.make_policy(subjects=AGENTS, selector={"matchLabels": {"tier": "gold"}})
-        self.assertIn('restricts the group "agents"', await self.fails())
+        self.assertIn('has the subject group "agents"', await self.fails())
         self.assertFalse(os.path.exists(self.path))
         self.assertEqual((await self.admin.list(CSRS))["items"], [])
         await self.admin.delete(POLICIES, "p", "default")
-        await self.make_policy(selector={})  # for everybody
-        await self.run_login()
+        await self.make_policy(selector={})  # for everybody: it was not written for agents
+        self.assertIn('has the subject group "agents"', await self.fails())
 
     async def test_options(self) -> None:
         """Names and durations that no agent can have are refused before the server is asked."""
@@ -142,6 +154,7 @@ class LoginTests(AgentCase):
         for resource in (kinds.CLUSTERROLEBINDINGS, kinds.CLUSTERROLES):
             await self.admin.delete(resource.resource, "owner")
         await self.admin.delete(kinds.ROLEBINDINGS.resource, "agents", "default")
+        await self.admin.delete(POLICIES, "agents", "default")
         await self.admin.delete(kinds.CLUSTERROLES.resource, "agents")
         by_kind = {
             each.resource.kind: each.resource

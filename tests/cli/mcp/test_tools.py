@@ -16,10 +16,17 @@ from tests.cli.mcp.test_output import HOSTILE, INSTRUCTION
 from tests.kube.console_cases import ConsolesCase
 from tests.kube.test_logs import Logs
 from twisted_exec.api.kinds import CONSOLEREQUESTS
-from twisted_exec.api.kinds.consolepolicies import APPROVAL_REQUIRED, REASON_REQUIRED
-from twisted_exec.api.status import Forbidden, NotFound
+from twisted_exec.api.kinds.consolepolicies import (
+    APPROVAL_REQUIRED,
+    NOT_ALLOWED,
+    POLICY_REQUIRED,
+    REASON_REQUIRED,
+)
+from twisted_exec.api.missing_right import MissingRight
+from twisted_exec.api.status import Forbidden, NotFound, Unauthorized
 from twisted_exec.cli.mcp.output import ANSWER_BYTES
-from twisted_exec.cli.mcp.table import TOOLS
+from twisted_exec.cli.mcp.refusals import refused as explained
+from twisted_exec.cli.mcp.table import BY_NAME, TOOLS
 from twisted_exec.cli.mcp.tools import ConsoleTools
 from twisted_exec.kube.transport import IdleConnections
 from twisted_exec.streaming.http.responses import respond_json
@@ -156,6 +163,18 @@ class ReadTests(ToolsCase):
         self.assertEqual(facts["missing"], [{"offset": 0, "bytes": "unknown"}])
         self.assertEqual(output.split("\n")[1:], ["| x"])
 
+    async def test_stale_epochs(self) -> None:
+        """With the epoch of a log that has begun anew, any offset gets the new log, and what is missing is unknown."""
+        journal = self.served.journal
+        journal.append(b"one\ntwo\n")
+        for offset in (0, 3, journal.end, journal.end + 1, 2**62):
+            for tool, more in (("read_log", {}), ("wait_for", {"pattern": "two"})):
+                arguments = {"offset": offset, "epoch": "0123456789abcdef", **more}
+                facts, output = await self.call(tool, **arguments)
+                self.assertEqual(facts["missing"], [{"offset": 0, "bytes": "unknown"}])
+                self.assertEqual((facts["epoch"], facts["offset"]), (journal.epoch, 0))
+                self.assertEqual(output.split("\n")[1:], ["| one", "| two"])
+
     async def test_wait(self) -> None:
         """A wait ends with the line that matches, also a prompt without an end."""
         for text in (b"boot\r\nlogin: ", b"boot\r\nlogin: \r\nrest\r\n"):
@@ -261,7 +280,8 @@ class IdentityTests(ToolsCase):
         self.served.user, self.served.groups = "agent:ada:triage", ["agents"]
         self.served.dialects = ()
         facts, _ = await self.call("request_access", reason="panic")
-        self.assertEqual(facts, {"machine": "default/vm", "request": "vm-1", "state": "pending"})
+        expected = {"request": "vm-1", "state": "pending", "right": "drive", "reason": "panic"}
+        self.assertEqual(facts, {"machine": "default/vm", **expected, "seconds": 900})
         self.assertIn(CONSOLEREQUESTS.resource.path("default"), self.served.asked[-1])
         self.assertIn("reason", await self.refusal("request_access"))
 
@@ -279,14 +299,85 @@ class IdentityTests(ToolsCase):
         why = await self.refusal("request_access", request="vm-1", reason="panic")
         self.assertIn("not found", why)
 
+    async def test_other_requests(self) -> None:
+        """The same request is not made again; another right, reason or time makes another, beside which the first is named."""
+        self.served.user, self.served.groups = "agent:ada:triage", ["agents"]
+        self.served.dialects = ()
+        tools = self.tools()
+
+        async def asked(**arguments: Any) -> dict[str, Any]:
+            result = await tools.call("request_access", {"machine": "vm", **arguments})
+            facts: dict[str, Any] = json.loads(result["content"][0]["text"])
+            return facts
+
+        look = {"right": "observe", "reason": "look"}
+        first = await asked(**look)
+        for again in (look, {}, {"request": "vm-1"}):
+            self.assertEqual(await asked(**again), first)
+        for name, arguments in (
+            ("vm-2", {"reason": "look"}),
+            ("vm-3", {"reason": "OPS-7"}),
+            ("vm-4", {"reason": "OPS-7", "seconds": 7200}),
+        ):
+            answer = await asked(**arguments)
+            self.assertEqual(answer["request"], name)
+            self.assertEqual(answer["earlier"]["state"], "pending")
+            self.assertIn("seconds", answer["earlier"])
+        result = await tools.call("request_access", {"machine": "other", "request": "vm-1"})
+        self.assertTrue(result["isError"])
+        self.assertIn('is for machine "vm", and not for "other"', result["content"][0]["text"])
+
     async def test_policies(self) -> None:
         """A refusal of a policy says which tool, or which parameter, helps."""
         self.served.user, self.served.groups = "agent:ada:triage", ["agents"]
-        for cause, remedy in (
-            (APPROVAL_REQUIRED, "request_access asks a person"),
-            (REASON_REQUIRED, "the parameter reason"),
+        for causes, remedy in (
+            ((APPROVAL_REQUIRED,), "request_access asks a person, with right drive and a reason"),
+            ((REASON_REQUIRED, APPROVAL_REQUIRED), "request_access asks a person"),
+            ((REASON_REQUIRED,), "the parameter reason"),
+            ((NOT_ALLOWED, APPROVAL_REQUIRED), "a policy"),
+            ((POLICY_REQUIRED,), "a policy"),
         ):
-            causes = [{"reason": cause, "message": "a policy"}]
-            refusal = Forbidden("it needs more", details={"causes": causes})
-            self.served.machines["default/vm"] = refusal
-            self.assertIn(remedy, await self.refusal("send", text="x"))
+            self.refuse(*({"reason": each, "message": "a policy"} for each in causes))
+            line = await self.refusal("send", text="x")
+            self.assertTrue(line.startswith('machine "vm": a policy'), line)
+            self.assertIn(remedy, line)
+            self.assertNotIn("kubectl", line)
+            if NOT_ALLOWED in causes or POLICY_REQUIRED in causes:
+                self.assertNotIn("request_access", line)
+
+    def refuse(self, *causes: dict[str, str]) -> None:
+        text = "it needs more: kubectl console --request"
+        self.served.machines["default/vm"] = Forbidden(text, details={"causes": list(causes)})
+
+    async def test_waiting_request(self) -> None:
+        """A refusal names the request that the agent has made already."""
+        self.served.user, self.served.groups = "agent:ada:triage", ["agents"]
+        self.refuse({"reason": APPROVAL_REQUIRED, "message": "a policy", "request": "vm-7"})
+        self.assertIn(
+            'with request "vm-7" it says what became', await self.refusal("send", text="x")
+        )
+
+    async def test_may_not_request(self) -> None:
+        """An agent that may not even ask reads which role it lacks."""
+        self.served.user, self.served.groups = "agent:ada:triage", ["agents"]
+        group = "console.twisted-exec.dev"
+        right = MissingRight("agent:ada:triage", "create", group, "consolerequests", "", "default")
+        self.refuse({"reason": APPROVAL_REQUIRED, "message": "a policy"}, right.cause("no"))
+        line = await self.refusal("send", text="x")
+        self.assertIn("you may not ask for it: ask an administrator for the role", line)
+
+    async def test_expired(self) -> None:
+        """A refused identity names the command that renews it."""
+        self.served.problem = Unauthorized("the certificate has expired")
+        self.assertIn("twisted-exec mcp login NAME", await self.refusal("get_screen"))
+
+    async def test_names(self) -> None:
+        """A name that none can be is refused with the rule; a list of machines names what is listed."""
+        line = await self.refusal("get_screen", machine="Demo-VM")
+        self.assertIn('machine "Demo-VM" is no name: ', line)
+        self.assertIn("lowercase", line)
+        right = MissingRight("ada", "list", "compute.ironcore.dev", "machines", "", "default")
+        refused = Forbidden("no", details={"causes": [right.cause("no")]})
+        tool = BY_NAME["list_machines"]
+        line = explained(refused, tool, "default", "", self.config)
+        self.assertTrue(line.startswith("you may not list the machines of default: "), line)

@@ -38,6 +38,8 @@ REASON_REQUIRED = "ReasonRequired"
 """Reason of a cause: the session needs another reason than it has."""
 APPROVAL_REQUIRED = "ApprovalRequired"
 """Reason of a cause: the session needs an approved ConsoleRequest."""
+POLICY_REQUIRED = "ConsolePolicyRequired"
+"""Reason of a cause: an agent may do it only where a ConsolePolicy with subjects covers it."""
 NOT_ALLOWED = "ConsolePolicyNotMet"
 """Reason of a cause: another condition, which the user cannot meet by asking."""
 

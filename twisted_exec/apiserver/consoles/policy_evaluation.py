@@ -22,6 +22,7 @@ from twisted_exec.api.kinds.consolepolicies import (
     NONE,
     NOT_ALLOWED,
     ONCE,
+    POLICY_REQUIRED,
     REASON_REQUIRED,
     REQUIRED,
     STRICT,
@@ -164,8 +165,13 @@ def evaluate(
 
     :raises Forbidden: a policy refuses the session.
     """
+    is_of_agent = is_agent(applicant.user.name)
+    if is_of_agent and not _is_covered(policies):
+        if applicant.wanted > Right.OBSERVE:
+            check_agent(policies, applicant.user, machine)
+        right = min(right, Right.OBSERVE)
     # An agent yields to people under any policy, and without one.
-    own = replace(FULL, right=right, yields=is_agent(applicant.user.name))
+    own = replace(FULL, right=right, yields=is_of_agent)
     if not policies:
         return own
     valid = approvals(policies, requests, applicant, now)
@@ -179,6 +185,27 @@ def evaluate(
     if refusals:
         raise _forbidden(refusals)
     return replace(reduce(stricter, terms), policy=_names(policies))
+
+
+def check_agent(policies: Iterable[ParsedPolicy], user: User, machine: Object) -> None:
+    """
+    Check that an agent may do more than observe a machine; anybody else may, as far as this goes.
+
+    :param policies: that bind the user at the machine.
+    :raises Forbidden: none of them has subjects, so nobody has set conditions for agents.
+    """
+    if not is_agent(user.name) or _is_covered(policies):
+        return
+    namespace = machine["metadata"]["namespace"]
+    message = (
+        f'agent "{user.name}" may only observe where no ConsolePolicy with subjects covers it: an administrator runs '
+        f"kubectl apply -n {namespace} -f agents.yaml, a file in docs/howto of twisted-exec"
+    )
+    raise Forbidden(message, details={"causes": [{"reason": POLICY_REQUIRED, "message": message}]})
+
+
+def _is_covered(policies: Iterable[ParsedPolicy]) -> bool:
+    return any(policy.subjects is not None and not policy.problem for policy in policies)
 
 
 def check_presence(policies: Iterable[ParsedPolicy], applicant: Applicant) -> None:

@@ -46,7 +46,7 @@ def register(parser: argparse.ArgumentParser) -> None:
         metavar="TIME",
         type=duration,
         default="8h",
-        help="how long the identity is good, such as 1h; 8h at most, which is the default",
+        help="how long the identity is good, such as 1h: 10m to 8h; default: 8h",
     )
     add_namespace_option(login)
 

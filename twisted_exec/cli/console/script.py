@@ -79,12 +79,13 @@ class Script(SessionScript):
     :ivar nonce: of ``--run``, for the server; empty for other scripts.
     :ivar machine: for messages.
     :ivar hint: how to take over, for a user who is an observer.
+    :ivar denied: what a user reads who may not type.
     :ivar records: the session has begun a recording.
     """
 
     nonce = ""
     machine = "the machine"
-    hint = OPTION
+    hint, denied = OPTION, MAY_ONLY_OBSERVE
     records = False
 
     def __init__(self, clock: IReactorTime) -> None:
@@ -139,10 +140,10 @@ class Script(SessionScript):
 
     def noticed(self, notice: Notice) -> None:
         self._notices.read(notice)
-        if self._notices.not_sent:
+        if self._notices.is_denied and self._types:
+            self._fail(FAILED_CODE, f"{NOT_SENT}: {self.denied}")
+        elif self._notices.not_sent:
             self._fail(FAILED_CODE, f"{NOT_SENT}: {self._notices.not_sent}")
-        elif self._notices.is_denied and self._types:
-            self._fail(FAILED_CODE, f"{NOT_SENT}: {MAY_ONLY_OBSERVE}")
         elif self._notices.is_observer and self._types:
             nothing = "" if self._is_settled else "nothing was typed: "
             line = notice.hinted(self.hint)

@@ -25,6 +25,7 @@ from twisted_exec.cli.mcp.held import Consoles, HeldConsole
 from twisted_exec.cli.mcp.keys import typed
 from twisted_exec.cli.mcp.output import ANSWER_BYTES, newest_output
 from twisted_exec.cli.mcp.reading import Facts, Reader, search_of
+from twisted_exec.cli.mcp.refusals import MAY_ONLY_OBSERVE
 
 QUIET_SECONDS = 0.5
 """A machine that prints nothing for this time has answered."""
@@ -171,6 +172,7 @@ class Actor:
         self, console: HeldConsole, script: Script, seconds: float
     ) -> tuple[Facts, list[str], Outcome]:
         printed = _Printed()
+        script.denied = MAY_ONLY_OBSERVE
         before = console.position
         # A script first waits until the console is quiet.
         outcome = await console.drive(script, printed.take, seconds + SETTLE_SECONDS)
@@ -230,13 +232,21 @@ class Actor:
 
     async def request(self, namespace: str, name: str, arguments: Mapping[str, Any]) -> Facts:
         """Create a ConsoleRequest, or return what became of one."""
+        earlier: Facts = {}
         client = self._reader.client()
         try:
             if named := arguments.get("request"):
-                return _about(await client.get(CONSOLEREQUESTS.resource, named, namespace))
-            request = await self._requested(client, namespace, name)
-            if request is not None and state_of(request, time.time()) in (PENDING, APPROVED):
+                request = await client.get(CONSOLEREQUESTS.resource, named, namespace)
+                if (machine := str(request["spec"].get("machine"))) != name:
+                    raise InputError(
+                        f'request "{named}" is for machine "{machine}", and not for "{name}"'
+                    )
                 return _about(request)
+            former = await self._requested(client, namespace, name)
+            if former is not None and state_of(former, time.time()) in (PENDING, APPROVED):
+                if not arguments.get("reason") or _is_for(former, arguments):
+                    return _about(former)
+                earlier = {"earlier": _about(former)}
             if not arguments.get("reason"):
                 raise InputError("reason: say why you need the console, for the person who decides")
             spec = {
@@ -248,7 +258,7 @@ class Actor:
             body = {"metadata": {"generateName": f"{name[:_LONGEST_PREFIX]}-"}, "spec": spec}
             request = await client.create(CONSOLEREQUESTS.resource, body, namespace)
             self._requests[namespace, name] = str(request["metadata"]["name"])
-            return _about(request)
+            return _about(request) | earlier
         finally:
             await client.close()
 
@@ -279,11 +289,21 @@ class Failed(Exception):
         self.line, self.facts, self.rows = line, facts, rows
 
 
+def _is_for(request: Mapping[str, Any], arguments: Mapping[str, Any]) -> bool:
+    """Return whether a request is for what a call asks for."""
+    return all(request["spec"].get(key) == arguments[key] for key in ("right", "reason", "seconds"))
+
+
 def _about(request: Mapping[str, Any]) -> Facts:
     status = request.get("status") or {}
     facts: Facts = {
         "request": str(request["metadata"]["name"]),
         "state": state_of(dict(request), time.time()).lower(),
+    }
+    facts |= {
+        key: request["spec"][key]
+        for key in ("right", "reason", "seconds")
+        if key in request["spec"]
     }
     for key in ("decidedBy", "expirationTime", "message"):
         if status.get(key):

@@ -9,13 +9,20 @@ import base64
 import hashlib
 import math
 import os
+import shlex
 from dataclasses import replace
 from typing import Any
 
 from cryptography import x509
 from twisted.internet.task import deferLater
 
-from twisted_exec.api.agents import AGENTS, LONGEST_SECONDS, agent_name, label_problem
+from twisted_exec.api.agents import (
+    AGENTS,
+    LONGEST_SECONDS,
+    agent_name,
+    is_agent,
+    label_problem,
+)
 from twisted_exec.api.conditions import condition_of
 from twisted_exec.api.kinds import CERTIFICATESIGNINGREQUESTS, CONSOLEPOLICIES, SELFSUBJECTREVIEWS
 from twisted_exec.api.kinds.certificates import (
@@ -29,8 +36,10 @@ from twisted_exec.api.kinds.certificates import (
 )
 from twisted_exec.api.status import APIError, Forbidden, NotFound
 from twisted_exec.cli.client import CommandClient
+from twisted_exec.cli.explanations import explain, object_name
 from twisted_exec.cli.failures import InputError
 from twisted_exec.cli.messages import for_stdout, say
+from twisted_exec.cli.refusal_texts import lacking_right
 from twisted_exec.kube.kubeconfig.client_config import (
     ClientConfig,
     ImpersonatedUser,
@@ -44,14 +53,14 @@ from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.pki.requests import request_client
 from twisted_exec.tls.private_files import write_private
 
+_OWNER = "agent-owner"
 _SIGNER = "twisted-exec.dev/agent"
 _LOOK_SECONDS = 0.25
 _SIGNING_SECONDS = 5.0
 """A signer needs less; after this time the request waits for a person, or for a signer that there is not."""
 _NO_POLICY = (
-    'no ConsolePolicy in the namespace "{namespace}" restricts the group "{group}" at all machines, so an agent could type '
-    "without a reason, an approval and a recording: kubectl apply -n {namespace} -f agents.yaml, which is in docs/howto "
-    "of twisted-exec"
+    'no ConsolePolicy in the namespace "{namespace}" has the subject group "{group}" and selects all machines, so agents '
+    "may only observe there: kubectl apply -n {namespace} -f agents.yaml, which is in docs/howto of twisted-exec"
 )
 
 
@@ -67,7 +76,12 @@ async def login(client: CommandClient, options: argparse.Namespace) -> str:
         raise InputError(problem)
     if not SHORTEST_SECONDS <= options.duration <= LONGEST_SECONDS:
         raise InputError("--duration is 10m to 8h")
-    name = agent_name(await _own_name(client), label)
+    person = await _own_name(client)
+    if is_agent(person):
+        raise InputError(
+            f'this is "{person}", and an agent has no agents of its own: log in with the kubeconfig of a person'
+        )
+    name = agent_name(person, label)
     _check_file(path, name)
     namespace = client.config.namespace
     await _check_policies(client, namespace)
@@ -123,7 +137,7 @@ async def _check_policies(client: CommandClient, namespace: str) -> None:
         if refusal.code not in (Forbidden.code, NotFound.code):
             raise
         raise InputError(
-            f"this command cannot see whether a ConsolePolicy restricts agents: {refusal.message}"
+            f"this command cannot see whether a ConsolePolicy restricts agents: {explain(refusal, namespace)}"
         ) from None
     if not any(map(_restricts_agents, policies)):
         raise InputError(_NO_POLICY.format(namespace=namespace, group=AGENTS))
@@ -134,9 +148,9 @@ def _restricts_agents(policy: Any) -> bool:
     selector = spec.get("selector") or {}
     if selector.get("matchLabels") or selector.get("matchExpressions"):
         return False
-    subjects = spec.get("subjects")
-    return not subjects or any(
-        (each.get("kind"), each.get("name")) == ("Group", AGENTS) for each in subjects
+    return any(
+        (each.get("kind"), each.get("name")) == ("Group", AGENTS)
+        for each in spec.get("subjects") or ()
     )
 
 
@@ -155,7 +169,18 @@ async def _certified(
         },
     }
     resource, reactor = CERTIFICATESIGNINGREQUESTS.resource, options.reactor
-    await client.create(resource, csr)
+    try:
+        await client.create(resource, csr)
+    except APIError as refusal:
+        # No default role has this right, and the shipped role has all rights that a person needs for it.
+        right = lacking_right(refusal)
+        if right is None:
+            raise
+        raise InputError(
+            f"{refusal.message}; ask an administrator for the role {_OWNER} of agents.yaml: kubectl create "
+            f"clusterrolebinding {object_name(right.user, _OWNER)} --clusterrole={_OWNER} "
+            f"--user={shlex.quote(right.user)}"
+        ) from None
     told, since, approved = False, reactor.seconds(), math.inf
     while True:
         found = await client.get(resource, name)

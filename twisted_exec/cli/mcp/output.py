@@ -194,7 +194,7 @@ class Transcript:
         self._take(bytes(self._held))
         self._held.clear()
         # In place of the missing bytes there is a notice, which the machine could print as well.
-        self.gaps.append(Gap(begin, end - begin or None))
+        self.gaps.append(Gap(begin, end - begin if end > begin else None))
         self.next_offset = end
         if len(self.gaps) >= _MOST_GAPS:
             raise Enough

@@ -235,7 +235,7 @@ class _Reading:
         self._reactor, self._search, self._until = reactor, search, until
         self._decoder = FrameDecoder()
         self._epoch = ""
-        self._asked: int | None = None
+        self._asked: LogOptions | None = None
         self._transcript: Transcript | None = None
         self._reading: Deferred[None] | None = None
         self._looking: IDelayedCall | None = None  # for a last line without its end
@@ -247,7 +247,7 @@ class _Reading:
         :return: whether it was read to its end.
         :raises APIError: the server refuses, or cannot be reached.
         """
-        self._asked = options.from_offset
+        self._asked = options
         reading = Deferred.fromCoroutine(log.read(options, self._received, self._opened))
         self._reading = reading.addTimeout(seconds, self._reactor)
         try:
@@ -281,9 +281,13 @@ class _Reading:
             raise BadGateway(
                 "this server's logs have no offsets; its release may be an earlier one"
             )
-        position = log.position
+        position, asked = log.position, self._asked
+        assert asked is not None
         self._epoch = position.epoch
-        start = position.offset if self._asked is None else self._asked
+        start = position.offset
+        # The offset of a journal that is gone says nothing about this one.
+        if asked.from_offset is not None and asked.epoch in (None, position.epoch):
+            start = asked.from_offset
         self._transcript = Transcript(
             start,
             search=self._search,

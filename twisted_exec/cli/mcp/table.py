@@ -31,7 +31,7 @@ _MACHINE = string("Name of the machine.", minLength=1, maxLength=253)
 _NAMESPACE = string("Namespace of the machine; by default the one of the connection.", maxLength=63)
 _REASON = string("Why you need this, such as the number of a ticket.", maxLength=LONGEST_REASON)
 _PATTERN = string(
-    "Regular expression (RE2) to find in a line, without escape sequences.",
+    "Regular expression (RE2) to find in a line. The line is searched without its colours and other escape sequences.",
     minLength=1,
     maxLength=MOST_BYTES,
 )
@@ -41,7 +41,8 @@ _OFFSET = integer(
     maximum=MOST_OFFSET,
 )
 _EPOCH = string(
-    "epoch of the answer with the offset; the call fails if the log has begun anew since.",
+    "epoch of the answer with the offset. If the log has begun anew since, the answer says so in missing, and begins with "
+    "the new log.",
     pattern="^[0-9a-f]{16}$",
 )
 _TIME = "RFC 3339 time, or a duration before now such as 10m or 2h."
@@ -183,7 +184,8 @@ TOOLS: tuple[Tool, ...] = (
         "request_access",
         "Ask for access",
         "Ask a person to approve your use of the machine's console, or see what became of an earlier request. The "
-        "person reads the reason. The answer says pending, approved, denied or expired: call it again later.",
+        "person reads the reason. The answer says pending, approved, denied or expired: call it again later with the "
+        "same arguments, or with request. Another right, reason or time makes another request.",
         *_of_machine(
             {
                 "reason": _REASON,

@@ -11,19 +11,16 @@ from typing import Any
 
 from twisted_exec.api.agents import AGENTS, is_agent
 from twisted_exec.api.display import display_name
-from twisted_exec.api.kinds.consolepolicies import REASON_REQUIRED
 from twisted_exec.api.kinds.reviews import SELFSUBJECTREVIEWS
-from twisted_exec.api.missing_right import message_without_remedy
 from twisted_exec.api.names import dns_label, dns_subdomain
-from twisted_exec.api.status import APIError, Forbidden, NotFound
-from twisted_exec.cli.console.approval import is_required
-from twisted_exec.cli.explanations import explain, not_allowed
+from twisted_exec.api.status import APIError
 from twisted_exec.cli.failures import InputError
 from twisted_exec.cli.mcp.acting import Actor, Failed
 from twisted_exec.cli.mcp.held import Consoles
 from twisted_exec.cli.mcp.output import ANSWER_BYTES, FACTS_BYTES, marked, newest, printable
 from twisted_exec.cli.mcp.protocol import failure, text_block
 from twisted_exec.cli.mcp.reading import Facts, Reader, moment
+from twisted_exec.cli.mcp.refusals import refused
 from twisted_exec.cli.mcp.table import BY_NAME, TOOLS, Tool, faults, with_defaults
 from twisted_exec.cli.messages import age, one_line
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
@@ -33,17 +30,7 @@ from twisted_exec.tls.errors import TLSConfigError
 _MOST_FAULTS = 4
 _MOST_PEOPLE = 50
 _LONGEST_MESSAGE = 900
-_VERBS = {
-    "list_machines": "list the machines of",
-    "get_screen": "read the screen of",
-    "read_log": "read the log of",
-    "wait_for": "read the log of",
-    "who_is_watching": "see who uses",
-    "request_access": "request access to",
-    "power": "switch",
-    "start_recording": "record",
-    "end_recording": "record",
-}
+_LONGEST_NAME = 64
 _Result = tuple[Facts, list[str] | None]
 
 
@@ -93,8 +80,13 @@ class ConsoleTools:
         complete = with_defaults(tool, arguments)
         machine = complete.get("machine", "")
         namespace = complete.get("namespace") or self._config.namespace
-        if (machine and dns_subdomain(machine)) or dns_label(namespace):
-            return failure(f"{name}: the machine or the namespace is not a name")
+        for what, value, problem in (
+            ("machine", machine, dns_subdomain(machine) if machine else ()),
+            ("namespace", namespace, dns_label(namespace)),
+        ):
+            if problem:
+                line = f'{name}: {what} "{value[:_LONGEST_NAME]}" is no name: {problem[0]}'
+                return failure(_message(line))
         where = f"{namespace}/{machine}"
         try:
             await self._check_identity(tool)
@@ -141,22 +133,8 @@ class ConsoleTools:
         self._is_agent = True
 
     def _explain(self, refusal: APIError, tool: Tool, namespace: str, machine: str) -> str:
-        if refusal.code == Forbidden.code and "cannot impersonate" in refusal.message:
-            line = message_without_remedy(refusal)
-            return _message(
-                f"the program that serves these tools may not act as you, and its operator decides that: {line}"
-            )
         config = replace(self._config, namespace=namespace)
-        act = _VERBS.get(tool.name, "type at")
-        # Without the hint of commands, which costs a list of all machines: agents may call again and again.
-        line = not_allowed(refusal, explain(refusal, namespace, config), machine or namespace, act)
-        if refusal.code == NotFound.code and refusal.details.get("name") == machine:
-            line += "; list_machines lists those that exist"
-        if is_required(refusal):
-            line += "; request_access asks a person, then call this again"
-        elif REASON_REQUIRED in {each.get("reason") for each in refusal.causes}:
-            line += "; the parameter reason gives it"
-        return _message(line)
+        return _message(refused(refusal, tool, namespace, machine, config))
 
     # The calls.
 
