@@ -12,7 +12,6 @@ import shlex
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from twisted_exec.api.agents import is_agent
 from twisted_exec.api.dialects import DIALECTS
 from twisted_exec.api.missing_right import MAY_OBSERVE, MissingRight, message_without_remedy
 from twisted_exec.api.obstacles import Obstacle, obstacles_of
@@ -220,6 +219,7 @@ def ask_for_role(*rights: MissingRight, observing_helps: bool = True, way: WayIn
     :param rights: at least one, of one user in one namespace.
     :param observing_helps: name the role for watching, too, for a right that opens a console.
     """
+    from twisted_exec.api.agents import is_agent
     from twisted_exec.auth.default_roles import CONSOLE_OBSERVER, smallest_roles
 
     right = rights[-1]

@@ -71,6 +71,7 @@ CONFIRM_SECONDS = 15.0
 _BATCH_BYTES = 64 << 10
 _POLL_SECONDS = 0.5
 _CLOSE_SECONDS = 2.0
+_LATER_SECONDS = 5.0
 
 
 @implementer(ILineBatch)
@@ -148,7 +149,8 @@ class _Connection(Protocol):
         self.transport.setTcpKeepAlive(True)
         plug = getattr(self.transport, "socket", None)
         if plug is not None and hasattr(socket, "TCP_USER_TIMEOUT"):
-            milliseconds = int(self._send_seconds * 1000)
+            # Later than the end of a batch, which says what the receiver has not done.
+            milliseconds = int((self._send_seconds + _LATER_SECONDS) * 1000)
             plug.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
 
     def send(self, data: bytes) -> Deferred[None]:

@@ -187,6 +187,7 @@ MODULES = [
 """Our modules that a session needs.  Each costs about 2 ms at every start."""
 
 MODULES_OF_REFUSAL = {
+    "api.agents",
     "api.selectors",
     "api.users",
     "auth.default_roles",
