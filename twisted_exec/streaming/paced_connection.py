@@ -21,6 +21,7 @@ class PacedConnection:
     clock: IReactorTime
     linger_seconds: float
     blocked = False
+    _holds_answers = False
     _question: Any = None  # the latest ping without an answer
     _hung_up = False
     _abort_timer: IDelayedCall | None = None
@@ -48,9 +49,7 @@ class PacedConnection:
 
     def resumeProducing(self) -> None:
         self.blocked = False
-        question, self._question = self._question, None
-        if question is not None:
-            self.answer(question)
+        self._answer_latest()
         if self._flow is not None:
             self._flow(False)
 
@@ -61,12 +60,22 @@ class PacedConnection:
         """
         Answer a ping of the peer.
 
-        While output is blocked only the latest is kept: a peer that reads nothing would fill our
-        memory.
+        While output is blocked, or answers are held, only the latest is kept: a peer that reads nothing
+        would fill our memory.
         """
-        if self.blocked:
-            self._question = question
-        else:
+        self._question = question
+        self._answer_latest()
+
+    def hold_answers(self, held: bool) -> None:
+        """Answer no pings while ``held``; then answer the latest."""
+        self._holds_answers = held
+        self._answer_latest()
+
+    def _answer_latest(self) -> None:
+        if self.blocked or self._holds_answers:
+            return
+        question, self._question = self._question, None
+        if question is not None:
             self.answer(question)
 
     def answer(self, question: Any) -> None:

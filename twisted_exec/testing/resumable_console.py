@@ -61,6 +61,7 @@ class ResumableConsole(Factory):
     :ivar requests: the parsed headers of requests for a stream; ``None`` for a new session.
     :ivar heads: the first line and the headers of each request for a stream.
     :ivar state: the answer to requests for the screen in the form ``state``; ``None`` refuses them.
+    :ivar answers: how many pings the clients have answered.
     """
 
     noisy = False
@@ -80,6 +81,7 @@ class ResumableConsole(Factory):
         self.connections: list[_Connection] = []
         self.sessions: list[_Session] = []
         self.state: dict[str, object] | None = None
+        self.answers = 0
         self._issued = 0
 
     def buildProtocol(self, addr: object) -> Protocol:
@@ -113,6 +115,11 @@ class ResumableConsole(Factory):
         mark = Notice(notice) if isinstance(notice, str) else notice
         for connection in self.live:
             connection.mark(mark)
+
+    def ask(self) -> None:
+        """Send a ping over each connection."""
+        for connection in self.live:
+            connection.carrier.ping()
 
     def attendance(self, attendance: Attendance) -> None:
         """Tell each user about the sessions, the writer and the recordings."""
@@ -328,7 +335,7 @@ class _Connection:
         self.carrier.ping()
 
     def received(self, channel: Channel, data: bytes) -> None:
-        self.pong_received()
+        self._hear()
         if not self._is_current:
             return
         if channel is Channel.STDIN:
@@ -352,6 +359,10 @@ class _Connection:
             self._take(None, 1)
 
     def pong_received(self) -> None:
+        self._console.answers += 1
+        self._hear()
+
+    def _hear(self) -> None:
         if not self._is_heard and self._is_current:
             self._is_heard = True
             self._session.keys = {self.key: self._session.keys[self.key]}

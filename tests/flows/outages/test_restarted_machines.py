@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from twisted.internet import reactor as _reactor
+from twisted.internet.task import LoopingCall
 from twisted.trial.unittest import TestCase
 
 from tests import needs
 from tests.flows.deployment import Deployment, gone, machine, pause
 from tests.flows.kubectl.test_pods_view import PodsTestCase
 from tests.flows.outages.test_resume import PATIENCE
+from tests.flows.programs import script, terminal
 from tests.flows.resuming import CabledDeployment, Typist
 from tests.tiers import PROGRAMS
 from twisted_exec.api import kinds
@@ -194,6 +196,45 @@ class RestartedTests(RestartedCase):
         self.user = await self.opened()
         await self.answers("two")
         self.assertNotIn(b"for-the-one-before", self.user.printed)
+
+
+class TerminalTests(RestartedCase):
+    """A user of ``kubectl console`` at a terminal."""
+
+    async def test_typed_blindly(self) -> None:
+        """
+        Keys that a user types while the machine goes down and starts go nowhere until their user pauses, and are
+        counted; what is typed then goes to the machine.
+        """
+        program = terminal([script("kubectl-console"), "sh"], KUBECONFIG=self.kubeconfig)
+        self.addCleanup(program.stop)
+        await program.until(b"helps")
+        program.type(b"echo o''ne\r")
+        await program.until(b"one\r\n")
+        typed = 0
+
+        def type_blindly() -> None:
+            nonlocal typed
+            typed += 1
+            program.type(b"z")
+
+        typing = LoopingCall(type_blindly)
+        self.addCleanup(lambda: typing.running and typing.stop())
+        typing.start(0.05)
+        await self.set_power("Off", "Shutdown")
+        await self.set_power("On", "Running")
+        start = (await program.until(LINE_AGAIN.encode())).end()
+        await program.until(b"[$#] ", start=start)
+        before = typed
+        while typed < before + 10:
+            await pause()
+        typing.stop()
+        counted = b"([0-9]+) keys %b were discarded" % TYPED_BEFORE.encode()
+        count = int((await program.until(counted, start=start))[1])
+        self.assertTrue(10 <= count <= typed, (count, typed))
+        program.type(b"\recho tw''o\r")
+        await program.until(b"two\r\n", start=start)
+        self.assertNotIn(b"zz", program.output[start:])
 
 
 class OffTests(RestartedCase):

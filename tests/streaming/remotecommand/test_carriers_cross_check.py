@@ -261,6 +261,19 @@ class ClientEndTests(SynchronousTestCase):
         flow.resumeProducing()
         self.assertEqual(self.other.frames(Opcode.PONG), [b"99"])
 
+    def test_pings_while_held(self) -> None:
+        """While answers are held the latest ping is remembered, also over blocked output, and answered then."""
+        flow = self.transport.producer
+        self.client.hold_answers(True)
+        for number in range(100):
+            self.server.send_ping(b"%d" % number)
+        self.other.flush()
+        flow.pauseProducing()
+        flow.resumeProducing()
+        self.assertEqual(self.other.frames(Opcode.PONG), [])
+        self.client.hold_answers(False)
+        self.assertEqual(self.other.frames(Opcode.PONG), [b"99"])
+
     def test_closed_without_a_status(self) -> None:
         """No code of a Close is success: only a Status is."""
         for code in (1000, 1001, 1011, 4000):

@@ -638,6 +638,104 @@ class OutageTests(ResumingCase):
                 self.assertNotIn(key, repr(shown))
 
 
+class AnswerTests(ResumingCase):
+    """Pings, by which the server knows what was typed before a start of the machine."""
+
+    RESTARTED = Notice("the machine has started again", NoticeKind.RESTARTED)
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.server.print(b"$ ")
+        self.end.pump()
+        self.user.sends_late = False
+        self.asked()
+
+    def asked(self) -> int:
+        """Send a ping; return the number of answers since the last call."""
+        self.server.ask()
+        return self.answers()
+
+    def answers(self) -> int:
+        self.end.pump()
+        answers, self.server.answers = self.server.answers, 0
+        return answers
+
+    def wait(self, seconds: float) -> int:
+        """Let time pass; return the number of answers since the last call."""
+        self.clock.advance(seconds)
+        return self.answers()
+
+    def test_restarted(self) -> None:
+        """Behind a start of the machine a ping is answered when the user types no more."""
+        self.client.write(b"a")
+        self.assertEqual(self.asked(), 1)
+        self.server.notice(self.RESTARTED)
+        self.assertEqual((self.asked(), self.wait(0.6)), (0, 0))
+        self.client.write(b"b")
+        self.assertEqual(self.wait(0.6), 0)
+        self.client.write(b"\x1b[<0;1;1M")  # the mouse types nothing
+        self.assertEqual(self.wait(0.3), 0)
+        self.assertEqual(self.line, [b"ab\x1b[<0;1;1M"])  # the server discards and counts it
+        self.assertEqual(self.wait(0.2), 1)
+        self.client.write(b"c")
+        self.assertEqual(self.asked(), 1)
+
+    def test_quiet_user(self) -> None:
+        """It is answered at once to a user who has typed nothing for a second."""
+        self.client.write(b"a")
+        self.assertEqual(self.wait(1), 0)
+        self.server.notice(self.RESTARTED)
+        self.assertEqual(self.asked(), 1)
+
+    def test_request(self) -> None:
+        """A request, such as a BREAK, counts as typed."""
+        self.client.wish(Break())
+        self.server.notice(self.RESTARTED)
+        self.assertEqual((self.asked(), self.wait(0.9), self.wait(0.2)), (0, 0, 1))
+
+    def test_program(self) -> None:
+        """A program, which types by what it reads, is not held up."""
+        self.user.sends_late = True
+        self.client.write(b"a")
+        self.server.notice(self.RESTARTED)
+        self.assertEqual(self.asked(), 1)
+        self.end.cut()
+        self.client.write(b"b")
+        self.end.wait(0.5)
+        self.assertEqual((len(self.user.returns), self.answers()), (1, 1))
+
+    def test_resumed(self) -> None:
+        """So it is behind an outage, in which the machine may have started again."""
+        self.server.notice(self.RESTARTED)
+        self.client.write(b"a")
+        self.asked()
+        self.end.cut()
+        self.client.write(b"b")
+        self.end.wait(0.5)
+        self.assertEqual((len(self.user.returns), self.line), (1, [b"ab"]))
+        self.assertEqual(self.answers(), 0)
+        self.end.wait(0.6)
+        self.assertEqual(self.answers(), 1)
+
+    def test_paused_output(self) -> None:
+        """A user who has not got the notice yet does not answer the ping behind it."""
+        self.client.pause_output()
+        self.server.notice(self.RESTARTED)
+        self.assertEqual(self.asked(), 0)
+        self.client.write(b"a")
+        self.client.resume_output()
+        self.assertEqual((self.answers(), self.wait(1.1)), (0, 1))
+
+    def test_leave(self) -> None:
+        """Nothing waits behind the end."""
+        self.client.write(b"a")
+        self.server.notice(self.RESTARTED)
+        self.asked()
+        self.client.leave()
+        self.end.pump()
+        self.assert_over("connection closed")
+
+
 class EndTests(ResumingCase):
     """Ends of a session."""
 

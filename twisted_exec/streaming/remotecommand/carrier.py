@@ -111,6 +111,9 @@ class ClientCarrier(Carrier, Typing):
     def can_half_close(self) -> bool:
         """Return whether the protocol can signal the end of input."""
 
+    def hold_answers(self, held: bool) -> None:
+        """Answer no pings while ``held``; then answer the latest."""
+
     def end(self, channel: Channel) -> None:
         """End a channel.  :raises LocalProtocolError: not ``can_half_close``."""
 

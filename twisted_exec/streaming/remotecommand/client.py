@@ -241,7 +241,7 @@ class ConsoleClient(ConsoleStream, Living[ClientLife]):
         self._size: TerminalSize | None = None
         self._producer: Any = None
         self._output: deque[bytes | Mark] = deque()
-        self._paused = False
+        self._paused = self._holds_answers = False
         self._status: bytes | None = None  # so far; ``None`` before its beginning
         self._why = ""  # a reason known before the connection is lost
         self._reason = ""  # why the connection was lost
@@ -286,6 +286,11 @@ class ConsoleClient(ConsoleStream, Living[ClientLife]):
     def probe(self, seconds: float) -> None:
         self._pings.probe(seconds)
 
+    def hold_answers(self, held: bool) -> None:
+        """Answer no pings while ``held``, nor while output is paused; then answer the latest."""
+        self._holds_answers = held
+        self.carrier.hold_answers(held or self._paused)
+
     # For the user.
 
     def write(self, data: bytes) -> None:
@@ -319,12 +324,14 @@ class ConsoleClient(ConsoleStream, Living[ClientLife]):
         """Stop delivery; the machine's end is held back."""
         self._paused = True
         self._pings.pause()
+        self.hold_answers(self._holds_answers)  # the output before a ping is not delivered yet
         self.carrier.transport.pauseProducing()
 
     def resume_output(self) -> None:
         self._paused = False
         self._pings.resume()
         self._deliver()
+        self.hold_answers(self._holds_answers)
         if not self._paused and self.life not in _WITHOUT_CONNECTION:
             self.carrier.transport.resumeProducing()
 

@@ -188,6 +188,9 @@ class ClientMessages(MessageCarrier):
     def can_half_close(self) -> bool:
         return self.protocol == V5
 
+    def hold_answers(self, held: bool) -> None:
+        self.socket.hold_answers(held)
+
     def end(self, channel: Channel) -> None:
         self.socket.send(encode_close(channel, self.protocol))
 

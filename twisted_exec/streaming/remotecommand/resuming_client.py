@@ -9,6 +9,7 @@ the machine.
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Mapping
 from dataclasses import replace
@@ -37,14 +38,18 @@ from twisted_exec.streaming.remotecommand.client import LEAVE_SECONDS, ConsoleCl
 from twisted_exec.streaming.remotecommand.input_log import InputLog
 from twisted_exec.streaming.remotecommand.stream import ConsoleStream, ConsoleUser, MarkUser
 from twisted_exec.wire.errors import LocalProtocolError, RemoteProtocolError
-from twisted_exec.wire.marks import Ack, At, Attendance, EchoTime, Mark
+from twisted_exec.wire.marks import Ack, At, Attendance, EchoTime, Mark, NoticeKind
 from twisted_exec.wire.resize import Message
 from twisted_exec.wire.resume import MARKS, Position, Resumable, Resume, RoundTrip
+from twisted_exec.wire.typed_keys import is_typed
 
 CANNOT_RESUME = "the server cannot resume this session"
 
 ATTEMPT_SECONDS = 10.0
 """Time limit of an attempt to resume."""
+
+PAUSE_SECONDS = 1.0
+"""Of a person who types no more, and who has seen what the machine shows now."""
 
 PROBE_SECONDS = 3.0
 """Time limit for a sign of life after the network has changed."""
@@ -157,6 +162,8 @@ class ResumingClient(ConsoleStream, Living[ResumingLife]):
         self._kept_seconds = 0  # how long the server keeps the session after the present loss
         self._owed_since = 0.0  # when the server last confirmed input, or owed nothing
         self._leave_timer: IDelayedCall | None = None
+        self._typed_at = -math.inf
+        self._answer_timer: IDelayedCall | None = None
 
     def start(self, stream: ConsoleClient) -> None:
         """Begin with a connection, and attach the user."""
@@ -359,6 +366,8 @@ class ResumingClient(ConsoleStream, Living[ResumingLife]):
             elif isinstance(mark, EchoTime):
                 self._echo_seconds = mark.microseconds / 1_000_000
             elif self.life in _UP:
+                if mark.kind is NoticeKind.RESTARTED:
+                    self._await_pause()
                 self._user.notice(mark)
         except RemoteProtocolError as problem:
             self._broken(connection, str(problem))
@@ -388,6 +397,7 @@ class ResumingClient(ConsoleStream, Living[ResumingLife]):
         else:
             connection.client = None
             self._become(ResumingLife.WAITING)
+            self._stop_awaiting_pause()
             self._lost_at = self._clock.seconds()
             # A connection that is lost again before its Ack may tell another time.
             self._kept_seconds = self._keys[0][0].seconds
@@ -408,6 +418,10 @@ class ResumingClient(ConsoleStream, Living[ResumingLife]):
 
     def _put(self, item: bytes | Break | Role | None) -> None:
         if self.life in _TAKES_INPUT and not self._input_ended:
+            if not isinstance(item, bytes) or is_typed(item):
+                self._typed_at = self._clock.seconds()
+                if self._answer_timer is not None:
+                    self._answer_timer.reset(PAUSE_SECONDS)
             self._input.put(item)
             self._send()
             self._pace()
@@ -430,6 +444,29 @@ class ResumingClient(ConsoleStream, Living[ResumingLife]):
             self._sending = False
         if self.life is ResumingLife.LEAVING and not self._input.unsent:
             self._leave_now()
+
+    def _await_pause(self) -> None:
+        """
+        Answer the server's pings again when a person has typed nothing for a moment.
+
+        The machine has started again, or may have: the server discards and counts what arrives before
+        the answer. A person who types blindly must not type the rest of a line into the new boot.
+        """
+        self._stop_awaiting_pause()
+        rest_seconds = self._typed_at + PAUSE_SECONDS - self._clock.seconds()
+        waits = rest_seconds > 0 and not self._user.sends_late
+        self._stream.hold_answers(waits)
+        if waits:
+            self._answer_timer = self._clock.callLater(rest_seconds, self._paused)
+
+    def _paused(self) -> None:
+        self._answer_timer = None
+        self._stream.hold_answers(False)
+
+    def _stop_awaiting_pause(self) -> None:
+        timer, self._answer_timer = self._answer_timer, None
+        if timer is not None:
+            timer.cancel()
 
     def _send_item(self, item: bytes | Break | Role | None) -> None:
         if isinstance(item, bytes):
@@ -537,6 +574,7 @@ class ResumingClient(ConsoleStream, Living[ResumingLife]):
         self._input.send_again()
         self._become(ResumingLife.RETURNING)
         self._catches_up = True
+        self._await_pause()
         self._retries.succeeded()
         connection.synced.callback(None)
         stream = self._stream
@@ -611,6 +649,7 @@ class ResumingClient(ConsoleStream, Living[ResumingLife]):
             return
         self._become(ResumingLife.OVER)
         self._retries.stop()
+        self._stop_awaiting_pause()
         timer, self._leave_timer = self._leave_timer, None
         if timer is not None and timer.active():
             timer.cancel()

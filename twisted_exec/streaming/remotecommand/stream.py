@@ -168,6 +168,10 @@ class ConsoleUser:
         Keys of a person mean what the person saw, so after the time for which the server keeps a lost
         session they may do harm. A program expects that its input arrives, or that it hears of a
         failure; and it limits the time itself.
+
+        Also, a person may go on typing blindly when the machine has started again, and a program types
+        by what it reads. So only a person's stream waits for a pause before it answers the server's
+        ping, until which the server discards and counts the input.
         """
         return True
 
