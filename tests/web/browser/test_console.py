@@ -1286,7 +1286,7 @@ class ConsoleTests(WebTestCase):
         await ada.until_page("This is a new session. 4 keys [^]*This console is recorded for")
         message = "document.querySelector('.message.warning')"
         await ada.page.evaluate(f"{message}.dataset.time = 'then'")
-        warning = f"{message}.querySelector('span > span').innerText"
+        warning = f"{message}.querySelector('[data-time] > span').innerText"
         before = await ada.page.evaluate(warning)
         change = {"spec": {"ended": True}}
         await self.deployment.client.patch(RECORDINGS, "seen", change, "default")

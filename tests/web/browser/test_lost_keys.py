@@ -29,7 +29,7 @@ reactor: Any = _reactor
 MACHINES, ROLEBINDINGS = kinds.MACHINES.resource, kinds.ROLEBINDINGS.resource
 POLICIES, REQUESTS = kinds.CONSOLEPOLICIES.resource, kinds.CONSOLEREQUESTS.resource
 SESSIONS = kinds.CONSOLESESSIONS.resource
-_WARNING = "document.querySelector('.message.warning[data-time*=\":\"]:not([hidden]) > span')?.innerText ?? ''"
+_WARNING = "[...document.querySelectorAll('.message.warning:not([hidden]) [data-time*=\":\"] > span')].map(each => each.innerText).join(' ')"
 _FOCUSED = "document.activeElement"
 _ON_PANEL = f"{_FOCUSED}.matches('.panel:not([hidden])')"
 _ON_HEADING = f"{_FOCUSED}.matches('dialog[open] h2')"
@@ -253,6 +253,25 @@ class LostKeysTests(WebTestCase):
         await self.check_counted(ada, unsent=5)
         await self.type(ada, 2)
         await self.check_counted(ada, unsent=7)
+        self.check_faults()
+
+    async def test_two_losses(self) -> None:
+        """Each loss of keys is a line of the warning, with its own cause, whatever happens later."""
+        ada = await self.open_console("ada")
+        await self.switch("Off")
+        await ada.until_page("waits up to")
+        await self.type(ada, 4)
+        await ada.until_page("What you type is not sent")
+        await self.deployment.machine_in_state("vm-1", "Shutdown")
+        await self.switch("On")
+        await self.check_counted(ada, unsent=4)
+        first = "4 keys typed before the machine started again were discarded."
+        await self.end_sessions()
+        await ada.until_page("has ended this session|admin deleted")
+        self.assertEqual(await ada.page.evaluate(_WARNING), first)
+        await self.type(ada, 3)
+        both = f"{first} 3 keys typed meanwhile were discarded."
+        await ada.page.until(f"{_WARNING} === {json.dumps(both)}")
         self.check_faults()
 
     async def switch(self, power: str) -> None:

@@ -129,6 +129,9 @@ async function opened() {
   return begun;
 }
 
+/** The keys of each loss that the user is to know of. */
+const lostKeys = (life) => life.losses.map(({ sent, unsent }) => ({ sent, unsent }));
+
 test("what is typed before there is a session is sent to it, in order, up to a limit", async () => {
   const begun = begin();
   begun.life.open();
@@ -138,7 +141,7 @@ test("what is typed before there is a session is sent to it, in order, up to a l
   begun.life.typed("y");
   assert.equal(begun.session.sent, `${"x".repeat(1000)}y`);
   assert.deepEqual(begun.taken(), ["missed", "(connecting)"]);
-  assert.deepEqual(begun.life.lostKeys, { sent: 0, unsent: 1 });
+  assert.deepEqual(lostKeys(begun.life), [{ sent: 0, unsent: 1 }]);
   assert.equal(begun.life.isOpen, true);
 });
 
@@ -199,17 +202,17 @@ test("keys are counted from the end of a session until the next one is open, who
   begun.session.end({ reason: "SessionDeleted", unconfirmed: { sent: 2, unsent: 1 } });
   begun.life.typed("x"); // into the terminal
   begun.life.missed(3); // into what has the focus then
-  assert.deepEqual([begun.life.lostKeys, begun.taken()], [{ sent: 2, unsent: 5 }, ["(ended)", "ended", "missed", "missed"]]);
+  assert.deepEqual([lostKeys(begun.life), begun.taken()], [[{ sent: 2, unsent: 5 }], ["(ended)", "ended", "missed", "missed"]]);
   begun.life.open();
   begun.life.typed("y"); // waits
-  assert.deepEqual(begun.life.unkept, { sent: 2, unsent: 6 }); // a reload loses this one, too
+  assert.deepEqual(begun.life.unkept.map(({ sent, unsent }) => [sent, unsent]), [[2, 5], [0, 1]]); // a reload loses this one, too
   await begun.answer();
   begun.session.end({ reason: "Forbidden", unconfirmed: { sent: 0, unsent: 1 } });
-  assert.deepEqual(begun.life.lostKeys, { sent: 2, unsent: 6 });
+  assert.deepEqual(lostKeys(begun.life), [{ sent: 2, unsent: 6 }]);
   begun.life.open();
   begun.life.typed("z");
   await begun.answer({ ending: { reason: "PoweredOff" } });
-  assert.deepEqual(begun.life.lostKeys, { sent: 2, unsent: 7 });
+  assert.deepEqual(lostKeys(begun.life), [{ sent: 2, unsent: 7 }]);
   begun.life.open();
   await begun.answer();
   begun.session.discard = () => 4;
@@ -217,12 +220,12 @@ test("keys are counted from the end of a session until the next one is open, who
   begun.life.beginAnew(true);
   begun.life.missed(1); // its user has not paused yet
   begun.life.settle();
-  assert.deepEqual([begun.life.lostKeys, begun.life.unkept.sent], [{ sent: 2, unsent: 12 }, 0]);
+  assert.deepEqual([lostKeys(begun.life), begun.life.unkept], [[{ sent: 2, unsent: 12 }], []]);
   begun.session.end({ reason: "SessionDeleted", unconfirmed: { sent: 1, unsent: 0 } });
-  assert.deepEqual(begun.life.lostKeys, { sent: 1, unsent: 0 });
+  assert.deepEqual(lostKeys(begun.life), [{ sent: 1, unsent: 0 }]);
   begun.life.forgetLost(); // its user has read it
   begun.life.missed(1);
-  assert.deepEqual(begun.life.lostKeys, { sent: 0, unsent: 1 });
+  assert.deepEqual(lostKeys(begun.life), [{ sent: 0, unsent: 1 }]);
 });
 
 test("keys that are lost in a session that goes on are of before when its user types, but not while the machine is off", async () => {
@@ -230,11 +233,12 @@ test("keys that are lost in a session that goes on are of before when its user t
   const lose = (sent, unsent) => life.lost({ sent, unsent });
   lose(1, 2);
   lose(0, 3);
-  assert.deepEqual(life.lostKeys, { sent: 1, unsent: 5 });
+  const both = [{ sent: 1, unsent: 2 }, { sent: 0, unsent: 3 }];
+  assert.deepEqual(lostKeys(life), both);
   life.typed("x");
-  assert.deepEqual(life.lostKeys, { sent: 1, unsent: 5 }); // of which the page still tells
+  assert.deepEqual(lostKeys(life), both); // of which the page still tells
   life.machineEnded();
-  assert.deepEqual(life.lostKeys, { sent: 0, unsent: 0 });
+  assert.deepEqual(lostKeys(life), []);
   life.typed("y");
   session.changed("reconnecting", {});
   life.typed("z"); // which the server counts then
@@ -242,7 +246,26 @@ test("keys that are lost in a session that goes on are of before when its user t
   lose(0, 1);
   life.typed("z");
   session.end({ reason: "PoweredOff", unconfirmed: { sent: 5, unsent: 1 } });
-  assert.deepEqual(life.lostKeys, { sent: 3, unsent: 4 });
+  assert.deepEqual(lostKeys(life), [{ sent: 0, unsent: 1 }, { sent: 3, unsent: 3 }]);
+});
+
+test("a loss keeps its time, its cause and its number when another one follows", async () => {
+  const { life, session, pass } = await opened();
+  life.machineEnded();
+  life.lost({ sent: 0, unsent: 4, text: "4 keys typed before." });
+  const [first] = life.losses;
+  const before = { ...first };
+  pass(60_000);
+  session.end({ reason: "SessionDeleted", unconfirmed: { sent: 0, unsent: 0 } });
+  assert.deepEqual(life.losses, [before]);
+  pass(60_000);
+  life.missed(2);
+  life.missed(1);
+  const ofEnd = { at: before.at + 120_000, sent: 0, unsent: 3 };
+  assert.deepEqual([life.losses, life.settledLosses], [[before, ofEnd], [before]]);
+  assert.deepEqual(life.unkept, [before, ofEnd]);
+  life.restore([before]);
+  assert.deepEqual(life.losses, [before]);
 });
 
 test("keys that are typed behind the next start of the machine are not those before it", async () => {
@@ -254,7 +277,7 @@ test("keys that are typed behind the next start of the machine are not those bef
     if (isCounted) life.lost({ sent: 0, unsent: 1 });
     life.typed("z");
     session.end({ reason: "SessionDeleted", unconfirmed: { sent: 1, unsent: 0 } });
-    assert.deepEqual(life.lostKeys, { sent: 1, unsent: isCounted ? 0 : 1 });
+    assert.deepEqual(lostKeys(life), isCounted ? [{ sent: 1, unsent: 0 }] : [{ sent: 1, unsent: 1 }]);
   }
 });
 

@@ -6,7 +6,7 @@ import { test } from "node:test";
 import { install } from "../dom.mjs";
 
 install();
-const { MESSAGE_MILLISECONDS, MessageBox } = await import("../../../../twisted_exec/web/page/terminal/message_box.js");
+const { MESSAGE_MILLISECONDS, MessageBox, SETTLED_MILLISECONDS } = await import("../../../../twisted_exec/web/page/terminal/message_box.js");
 const { anewMessages, lostText } = await import("../../../../twisted_exec/web/page/terminal/texts.js");
 
 const RECORDED = "This console is recorded for ada (input: masked).";
@@ -25,19 +25,21 @@ function messageBox(t, { place = {}, panel = { isConnecting: false, warn: () => 
   const wait = (milliseconds = MESSAGE_MILLISECONDS) => t.mock.timers.tick(milliseconds);
   const close = () => box.element.all("button")[0].click();
   /** The texts that the user sees: of the message, and of what passes below it. */
-  const seen = () => (box.element.hidden ? [] : box.element.children[0].children.map((each) => each.text));
-  return { box, announced, closed, wait, close, seen };
+  const lines = () => (box.element.hidden ? [] : box.element.children[0].children);
+  const seen = () => lines().map((each) => each.text);
+  const times = () => lines().map((each) => each["data-time"]);
+  return { box, announced, closed, wait, close, seen, times };
 }
 
 test("a message passes, and a warning stays until its user closes it", (t) => {
-  const { box, announced, wait, close, seen } = messageBox(t);
+  const { box, announced, wait, close, seen, times } = messageBox(t);
   box.tell("BREAK sent.", "");
-  assert.deepEqual([seen(), box.isWarned, box.element["data-time"]], [["BREAK sent."], false, ""]);
+  assert.deepEqual([seen(), box.isWarned, times()], [["BREAK sent."], false, [""]]);
   wait();
   assert.deepEqual(seen(), []);
   box.tell("One key was lost.", "warning");
   assert.deepEqual([box.isWarned, box.element.className], [true, "message warning"]);
-  assert.match(box.element["data-time"], /\d\d:\d\d/);
+  assert.match(times()[0], /\d\d:\d\d/);
   wait();
   assert.deepEqual(seen(), ["One key was lost."]);
   close();
@@ -148,9 +150,9 @@ test("a warning that says more than the role stays with the writer of now", (t) 
 test("lost keys stay in other warnings, also when these are no longer true, until the user closes the message", (t) => {
   const { box, close, seen } = messageBox(t);
   const keys = "3 keys may not have reached the machine.";
-  box.show({ keys, kind: "warning" });
+  box.tellKeys([{ at: 1, text: keys }]);
   box.show({ loss: loss("bob"), kind: "warning" });
-  assert.deepEqual(seen(), [`${keys} ${loss("bob")}`]);
+  assert.deepEqual(seen(), [keys, loss("bob")]);
   box.endAboutRole();
   assert.deepEqual([seen(), box.isWarned], [[keys], true]);
   const warning = box.tell("a warning", "warning");
@@ -220,11 +222,9 @@ test("a message about a new session stays with what is true of recordings now", 
 
 test("a warning about a new session keeps its text when a recording ends", (t) => {
   const { box, seen } = messageBox(t);
-  for (const each of anewMessages(LOST_KEYS, { loss: "", recorded: RECORDED })) box.show(each);
-  box.element["data-time"] = "then";
-  const [before] = seen();
+  for (const each of anewMessages(LOST_KEYS, { loss: loss("bob"), recorded: RECORDED })) box.show(each);
   box.tellRecordings(NOT_RECORDED);
-  assert.deepEqual([seen(), box.element["data-time"]], [[before, NOT_RECORDED], "then"]);
+  assert.deepEqual(seen(), [loss("bob"), NOT_RECORDED]);
 });
 
 test("what the user has closed does not come again after a reload; what is new does", (t) => {
@@ -306,23 +306,61 @@ test("a console that is closed has no timers", (t) => {
   assert.deepEqual(seen(), ["bob has approved it."]);
 });
 
-test("a warning of keys goes on counting without a word, and goes when it is about no session in sight", (t) => {
-  const { box, announced, close, closed, seen } = messageBox(t);
-  box.tellKeys("");
+test("each line has its own time, which no later event changes", (t) => {
+  const { box, seen, times } = messageBox(t);
+  t.mock.timers.reset();
+  const at = (minute) => new Date(2026, 1, 2, 20, minute).getTime();
+  t.mock.timers.enable({ apis: ["setTimeout", "Date"], now: at(13) });
+  const first = { at: at(13), text: "4 keys typed before the machine started again were discarded." };
+  box.tellKeys([first]);
+  t.mock.timers.setTime(at(14));
+  box.show({ loss: loss("bob"), kind: "warning" });
+  t.mock.timers.setTime(at(15));
+  box.tellKeys([first, { at: at(15), text: "2 keys typed meanwhile were discarded." }]);
+  t.mock.timers.setTime(at(16));
+  box.tellRecordings(RECORDED);
+  assert.deepEqual(seen(), [first.text, loss("bob"), "2 keys typed meanwhile were discarded.", RECORDED]);
+  assert.deepEqual(times(), ["20:13", "20:14", "20:15", "20:16"]);
+});
+
+test("screen readers say how many keys were lost when their user pauses, and each loss once", (t) => {
+  const { box, announced, wait, seen } = messageBox(t);
+  const first = { at: 1, text: "1 key." };
+  box.tellKeys([first]);
+  wait(SETTLED_MILLISECONDS - 1);
+  box.tellKeys([{ at: 1, text: "2 keys." }]);
+  box.tellKeys([{ at: 1, text: "3 keys." }]);
+  assert.deepEqual([seen(), announced], [["3 keys."], []]);
+  wait(SETTLED_MILLISECONDS);
+  box.tellKeys([{ at: 1, text: "3 keys." }, { at: 2, text: "other keys." }]);
+  wait(SETTLED_MILLISECONDS);
+  assert.deepEqual(announced, ["3 keys.", "other keys."]);
+});
+
+test("losses of keys stay beside other messages until they are none, or the user closes them", (t) => {
+  const { box, close, closed, seen } = messageBox(t);
+  box.tellKeys([]);
   assert.deepEqual(seen(), []);
-  box.tellKeys("1 key.");
-  box.tellKeys("2 keys.");
   box.tell("passes", "");
-  box.tellKeys("3 keys.");
-  assert.deepEqual([seen(), announced], [["3 keys.", "passes"], ["1 key.", "passes"]]);
-  box.tellKeys("");
-  assert.deepEqual(seen(), ["passes"]);
+  box.tellKeys([{ at: 1, text: "3 keys." }]);
+  assert.deepEqual([seen(), box.isWarned], [["3 keys.", "passes"], true]);
+  box.tellKeys([]);
+  assert.deepEqual([seen(), box.isWarned], [["passes"], false]);
   box.tell("a warning", "warning");
-  box.tellKeys("4 keys.");
-  assert.deepEqual(seen(), ["a warning 4 keys."]);
-  box.tellKeys("");
-  assert.deepEqual(seen(), ["a warning"]);
-  box.tellKeys("5 keys.");
+  box.tellKeys([{ at: 1, text: "4 keys." }]);
+  assert.deepEqual(seen(), ["4 keys.", "a warning"]);
   close();
   assert.deepEqual([seen(), closed.length], [[], 1]);
+});
+
+test("the panel has lost keys while the session connects", (t) => {
+  const warnings = [];
+  const panel = { isConnecting: true, warn: (text) => warnings.push(text) };
+  const { box, seen } = messageBox(t, { panel });
+  box.tell("a warning", "warning");
+  box.tellKeys([{ at: 1, text: "3 keys." }]);
+  assert.deepEqual([seen(), warnings], [[], ["a warning", "a warning 3 keys."]]);
+  panel.isConnecting = false;
+  box.release();
+  assert.deepEqual(seen(), ["3 keys.", "a warning"]);
 });

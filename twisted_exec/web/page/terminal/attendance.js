@@ -4,7 +4,7 @@
  */
 
 import { Roles } from "./roles.js";
-import { anewMessages, lostText, recordingNews, said } from "./texts.js";
+import { anewMessages, anewText, lostText, recordingNews, said } from "./texts.js";
 
 export class Attendance {
   /** @type {Roles} of the present session */
@@ -97,6 +97,7 @@ export class Attendance {
     this.#messageBox.takeBack(former.opening);
     if (recorded) this.#messageBox.remember("recordings", recorded);
     const loss = this.#isLoss ? lostText(this.roles) : "";
+    former.unconfirmed.cause = anewText(former, true);
     for (const content of anewMessages(former, { loss, recorded })) this.#messageBox.show(content);
   }
 

@@ -24,7 +24,7 @@ import { Panel } from "./panel.js";
 import { explain, opening, untilOpenable } from "./rights.js";
 import { Screen, load } from "./screen.js";
 import { StatusLine } from "./status_line.js";
-import { MACHINE_DELETED, MACHINE_IS_OFF, NOT_STARTED, REVOKED, SESSION_IS_NEW, SHUTDOWN, anewText, announcedEnd, demands, droppedKeys, isServerStopped, largerText, readOnlyText, sentence, stopAdvice, viewerCount } from "./texts.js";
+import { MACHINE_DELETED, MACHINE_IS_OFF, NOT_STARTED, REVOKED, SESSION_IS_NEW, SHUTDOWN, anewText, announcedEnd, demands, isServerStopped, largerText, lossLine, readOnlyText, sentence, stopAdvice, viewerCount } from "./texts.js";
 
 const GAP_PIXELS = 7; // between messages
 const PENDING = "Pending";
@@ -109,7 +109,7 @@ export class Console {
    * @param {object} context of the page
    * @param {object} place `{namespace, name, mode, reason, size, observes, closed, lost}`; kept over reloads by the owner.
    *     `observes`: "chosen" by a user who asked for input, "told" by the server, or false; `closed`: the facts whose messages the user has closed; `lost`:
-   *     the keys that have ended with the page before a reload, as {sent, unsent}
+   *     the losses that have ended with the page before a reload
    * @param {object} on `key(event)`: false keeps a key from the machine; `menu()`; `close()`: it is to be closed;
    *     `active()`: it has the focus; `isActive()`: the user sees it; `keep()`: the place has changed;
    *     `news()`: whether its output is old, or the number of messages that were not in sight, has changed
@@ -133,9 +133,9 @@ export class Console {
     addEventListener("pagehide", this.#left);
     this.#build();
     this.#started = this.#start();
-    const lost = droppedKeys(place.lost ?? { sent: 0, unsent: 0 });
+    this.#life.restore(place.lost ?? []);
     delete place.lost;
-    this.#messageBox.tellKeys(lost);
+    this.#tellLost();
   }
 
   get hasEnded() {
@@ -240,8 +240,8 @@ export class Console {
     this.#messageBox = new MessageBox(this.place, this.#panel, {
       moved: () => this.#placeMessages(),
       announce: (text) => this.#announce(text),
-      closed: (keys) => {
-        if (keys) this.#life.forgetLost();
+      closed: (hadKeys) => {
+        if (hadKeys) this.#life.forgetLost();
         this.#on.keep();
         this.focus();
       },
@@ -255,7 +255,7 @@ export class Console {
     this.#status = new StatusLine(this.context, this.place, {
       reconnect: () => this.connectNow(),
       powerOn: () => this.acts.switch(),
-      waiting: () => this.#life.waiting + (this.#dropsKeys ? this.#life.lostKeys.unsent : 0) + this.#savedKeys,
+      waiting: () => this.#life.waiting + (this.#dropsKeys ? this.#former.unconfirmed.unsent : 0) + this.#savedKeys,
       news: (text) => this.#tellCompany(text),
       messages: () => this.#messages.last,
       away: (isAway) => this.#turnAway(isAway),
@@ -359,7 +359,7 @@ export class Console {
         echo: (microseconds) => this.#status.echo(microseconds),
         roundTrip: (milliseconds) => this.#status.roundTrip(milliseconds),
         quiet: (since) => this.#status.quiet(since),
-        uncertain: (dropped) => this.#tellDropped(dropped, droppedKeys(dropped)),
+        uncertain: (dropped) => this.#tellDropped(dropped),
         skipped: (what) => this.#tellSkipped(what),
         state: changed,
       },
@@ -419,8 +419,7 @@ export class Console {
 
   /** Whether keys that wait for the next session are dropped: its machine may be at another prompt, or lack the keys before. */
   get #dropsKeys() {
-    const { reason } = this.#former ?? {};
-    const { sent, unsent } = this.#life.lostKeys;
+    const { reason, unconfirmed: { sent, unsent } = { sent: 0, unsent: 0 } } = this.#former ?? {};
     return Boolean(reason) && (reason !== REVOKED || sent + unsent > 0);
   }
 
@@ -431,14 +430,14 @@ export class Console {
 
   #resumed({ anew }) {
     this.#announce("reconnected");
-    if (anew) this.#tellAnew(droppedKeys(anew));
+    if (anew) this.#tellAnew(anew);
     this.#reached();
     this.#showRole();
   }
 
   /** The server had lost the session, without a word. */
   #tellAnew(keys) {
-    if (keys) this.#messageBox.tellKeys(`${SESSION_IS_NEW} ${keys}`);
+    if (keys.sent + keys.unsent) this.#tellDropped({ ...keys, cause: SESSION_IS_NEW });
     else this.#messageBox.tell(SESSION_IS_NEW, "");
   }
 
@@ -451,7 +450,7 @@ export class Console {
   /** A new session takes the place of one that has ended. */
   #follow(ending) {
     this.#attendance.follow(ending);
-    this.#messageBox.tellKeys(""); // the new session says it with what it is
+    this.#tellLost();
     this.reopen({}, true);
     const text = anewText(ending);
     // Over a terminal that has shown something the outage says the same.
@@ -475,16 +474,16 @@ export class Console {
     this.#showRole();
   }
 
-  /** Say which keys the machine may not have, unless a new session is to say it. */
+  /** Say which keys the machine may not have; of an end behind which a new session opens, when that has opened. */
   #tellLost() {
-    if (!this.#former) this.#messageBox.tellKeys(this.isObserver ? "" : droppedKeys(this.#life.lostKeys));
+    const { losses, settledLosses } = this.#life;
+    this.#messageBox.tellKeys((this.#former || this.isObserver ? settledLosses : losses).map(lossLine));
   }
 
-  /** Say which keys were dropped in a session that goes on, in the words for them unless there are more. */
-  #tellDropped(keys, text) {
+  /** Say which keys were dropped in a session that goes on. */
+  #tellDropped(keys) {
     this.#life.lost(keys);
-    const { sent, unsent } = this.#life.lostKeys;
-    this.#messageBox.tellKeys(sent + unsent > keys.sent + keys.unsent ? droppedKeys({ sent, unsent }) : text);
+    this.#tellLost();
   }
 
   #announce(text) {
@@ -539,7 +538,7 @@ export class Console {
       this.#machine?.renew();
       this.#life.machineStarted();
     }
-    if (isCount(mark.Keys) && mark.Keys) return this.#tellDropped({ sent: 0, unsent: mark.Keys }, sentence(mark.Notice));
+    if (isCount(mark.Keys) && mark.Keys) return this.#tellDropped({ sent: 0, unsent: mark.Keys, text: sentence(mark.Notice) });
     if (mark.Kind === "said") {
       this.#messages.add(mark.Notice);
       return this.read();
@@ -561,7 +560,9 @@ export class Console {
   #viewersChanged(viewers) {
     this.#status.viewers(viewers);
     this.#drawQuestion();
+    const isNew = this.#former !== null;
     this.#attendance.viewersChanged(viewers);
+    if (isNew) this.#tellLost();
     this.#showRole();
     this.#compareSizes();
   }

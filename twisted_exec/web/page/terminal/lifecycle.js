@@ -21,6 +21,8 @@ const MOST_EARLY = 1000; // keys and pastes
 const NO_KEYS = Object.freeze({ sent: 0, unsent: 0 });
 const WAITS = { first: 0.5, longest: 4 }; // seconds between questions to a server that does not answer
 
+const isLoss = ({ sent, unsent }) => sent + unsent > 0;
+
 /** Without a session keys are dropped, and a login changes nothing. */
 class State {
   /** @type {import("./attachment.js").Attachment | null} */
@@ -116,9 +118,12 @@ export class Lifecycle {
   /** @type {State} */
   #state = new Opening([]);
   #openedAgainAt = 0; // by the page itself
-  /** Keys that may not have reached the machine, and those behind them that have not, since the newest session was open. */
-  #lostKeys = { sent: 0, unsent: 0 };
+  /** @type {import("./texts.js").Loss[]} */
+  #losses = [];
+  /** @type {import("./texts.js").Loss | null} of these the one that goes on: what is typed where nothing takes it */
+  #present = null;
   #isOfFormer = false; // the session behind them is open, and gets what its user types
+  #hasOpened = false; // the newest session
   #isOff = false; // the session waits for its machine: the server discards what its user types
   #discarded = 0; // so many keys, until the server counts them behind the next start
   #on;
@@ -134,7 +139,7 @@ export class Lifecycle {
    *     unauthorized(): the user must log in for the session to go on.
    *     reopen(detail): the session has ended so, of the page before a reload, of a lost connection, of a server that
    *     stops, or of a former token: a new one is to take its place.
-   *     missed(): {@link lostKeys} has grown.
+   *     missed(): {@link losses} have grown.
    *     full(): a key was not accepted.
    *     readOnly(): a key was dropped, because the session only observes.
    * @param {() => number} now milliseconds
@@ -165,38 +170,68 @@ export class Lifecycle {
     return this.session?.waiting ?? keysIn(this.#state.early);
   }
 
-  /** The keys that end with this page, and of which its user may not know, as {sent, unsent}. */
+  /** The losses that end with this page, and of which its user may not know. */
   get unkept() {
-    const { sent, unsent } = this.#isOfFormer ? NO_KEYS : this.#lostKeys;
-    return { sent, unsent: unsent + (this.session?.save() ? 0 : this.waiting) };
+    const ofPage = { at: this.#now(), sent: 0, unsent: this.session?.save() ? 0 : this.waiting };
+    return [...(this.#isOfFormer ? [] : this.losses), ofPage].filter(isLoss);
+  }
+
+  /** Go on with {@link unkept} of the page before a reload. */
+  restore(losses) {
+    this.#losses = [...losses];
   }
 
   /**
-   * The keys that may not have reached the machine, `sent`, and those behind them that have not, `unsent`, since its user has last
-   * typed into an open session whose machine ran: of the end of that session, or of the machine, and since then.
+   * The losses since the user has last typed into an open session whose machine ran, the oldest one first.
+   *
+   * @returns {import("./texts.js").Loss[]}
    */
-  get lostKeys() {
-    return this.#lostKeys;
+  get losses() {
+    return this.#losses.filter(isLoss);
+  }
+
+  /** The losses without that which goes on. */
+  get settledLosses() {
+    return this.losses.filter((each) => each !== this.#present);
   }
 
   /** The user knows of them. */
   forgetLost() {
-    Object.assign(this.#lostKeys, NO_KEYS);
+    this.#losses = [];
+    if (this.#present) this.#losses.push(Object.assign(this.#present, NO_KEYS)); // a former session refers to it
   }
 
-  #lose({ sent, unsent }) {
-    if (this.#isOfFormer) this.#lostKeys = { ...NO_KEYS };
+  #forgetFormer() {
+    if (!this.#isOfFormer) return;
     this.#isOfFormer = false;
-    this.#lostKeys.sent += sent;
-    this.#lostKeys.unsent += unsent;
+    this.#losses = [];
+    this.#present = null;
+  }
+
+  /** Add a loss, which has its own time and cause. */
+  #lose(keys) {
+    this.#forgetFormer();
+    const loss = { ...keys, at: this.#now() };
+    this.#losses.push(loss);
+    return loss;
+  }
+
+  /** Keys were typed where nothing takes them: they belong to the present loss. */
+  #loseMore({ sent = 0, unsent }) {
+    this.#forgetFormer();
+    if (!sent && !unsent) return;
+    const present = (this.#present ??= this.#lose(NO_KEYS));
+    if (!isLoss(present)) present.at = this.#now();
+    present.sent += sent;
+    present.unsent += unsent;
   }
 
   /** The session behind an end is open: it gets nothing of what its user typed before, if keys are to be dropped. */
   beginAnew(drops) {
-    if (drops) this.#lose({ sent: 0, unsent: this.session?.discard() ?? 0 });
+    if (drops) this.#loseMore({ unsent: this.session?.discard() ?? 0 });
   }
 
-  /** What its user types now is for the session, if that is open: {@link lostKeys} are of what was before. */
+  /** What its user types now is for the session, if that is open: {@link losses} are of what was before. */
   settle() {
     this.#isOfFormer ||= this.isOpen;
   }
@@ -204,13 +239,18 @@ export class Lifecycle {
   /** Keys were typed where nothing takes them. */
   missed(count) {
     if (!count) return;
-    this.#lose({ sent: 0, unsent: count });
+    this.#loseMore({ unsent: count });
     this.#on.missed();
   }
 
-  /** Keys were lost in a session that goes on; {@link lostKeys} has grown. */
+  /**
+   * Keys were lost in a session that goes on.
+   *
+   * @param {{sent: number, unsent: number, cause?: string, text?: string}} keys as a Loss has them
+   */
   lost(keys) {
     this.#lose(keys);
+    this.#present = null;
     if (!this.#isOff) this.#discarded = 0;
   }
 
@@ -218,7 +258,8 @@ export class Lifecycle {
   machineEnded() {
     this.#isOff = true;
     this.#discarded = 0;
-    this.#lose(NO_KEYS);
+    this.#forgetFormer();
+    this.#present = null;
   }
 
   machineStarted() {
@@ -264,13 +305,14 @@ export class Lifecycle {
     if (this.#state !== opening) return; // closed, or opened once more
     if (rights.ending) {
       this.#enter(new Ended());
-      this.#lose({ sent: 0, unsent: keysIn(opening.early) });
+      this.#loseMore({ unsent: keysIn(opening.early) });
       this.#on.state("ended", rights.ending);
       this.#on.ended(rights.ending);
       return;
     }
     const attachment = this.#on.attach(rights, (name, detail) => this.#changed(attachment, name, detail));
     this.#enter(new Attached(attachment, this.#on));
+    this.#hasOpened = false;
     attachment.start();
     for (const bytes of opening.early) this.#state.typed(bytes);
   }
@@ -312,6 +354,7 @@ export class Lifecycle {
     }
     switch (name) {
       case "open":
+        this.#hasOpened = true;
         this.#isOff = false;
         this.#discarded = 0;
         this.#enter(new Attached(attachment, this.#on));
@@ -340,8 +383,11 @@ export class Lifecycle {
     const ended = this.#enter(new Ended());
     const { sent, unsent } = detail.unconfirmed;
     const known = this.#isOff ? this.#discarded : 0; // they are the newest of those that were sent
-    this.#lose({ sent: Math.max(0, sent - known), unsent: unsent + this.#discarded });
-    detail = { ...detail, unconfirmed: this.#lostKeys };
+    const keys = { sent: Math.max(0, sent - known), unsent: unsent + this.#discarded };
+    // An attempt that has opened no session ends none.
+    if (this.#present && !this.#hasOpened) this.#loseMore(keys);
+    else this.#present = this.#lose(keys);
+    detail = { ...detail, unconfirmed: this.#present };
     const isWithdrawn = detail.reason === REVOKED;
     const follow = () => this.#on.reopen(detail);
     if (attachment.isFormerGone(detail) || isServerStopped(detail) || (isWithdrawn && attachment.hasNewToken)) {

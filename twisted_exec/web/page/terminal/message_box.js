@@ -1,6 +1,6 @@
 /**
- * The message over the terminal of one console: a warning stays until its user closes it, and what passes is below it; without
- * a warning a message passes alone.
+ * The message over the terminal of one console, in lines that have their own times: a warning, and each loss of keys, stay until
+ * their user closes them; what passes is below them.
  *
  * Messages of other users are in `message_list.js`, and the wording is in `texts.js`.
  */
@@ -11,6 +11,8 @@ import { sentence } from "./texts.js";
 
 /** Time for a message that is no warning, and for what an approver has said. */
 export const MESSAGE_MILLISECONDS = 10_000;
+/** Screen readers say how many keys were lost when the number has not changed for this time. */
+export const SETTLED_MILLISECONDS = 1000;
 
 /**
  * A message: what it says, by subject, in this order. Each part is empty, or one or more sentences.
@@ -18,29 +20,31 @@ export const MESSAGE_MILLISECONDS = 10_000;
  * @typedef {object} Message
  * @property {string} approval what the approver has said, before messages of the first seconds
  * @property {string} text about all other subjects
- * @property {string} keys those that may not have reached the machine: other warnings leave this, until the user closes it
  * @property {string} loss that the user no longer types, and who does
  * @property {string} refusal why the user goes on observing
  * @property {string} recorded for whom the console is recorded
  * @property {string} log the address of the log that has the output which was skipped
  * @property {string} kind "warning" or "error", which stay until the user closes them, or empty
+ * @property {number} at milliseconds since 1970
  */
 
 /** @type {Message} */
-const EMPTY = { approval: "", text: "", keys: "", loss: "", refusal: "", recorded: "", log: "", kind: "" };
+const EMPTY = { approval: "", text: "", loss: "", refusal: "", recorded: "", log: "", kind: "", at: 0 };
 
 export class MessageBox {
   element = h("div", { class: "message", hidden: true });
-  /** @type {Message | null} the message that is shown */
-  #message = null;
-  /** @type {Message | null} a message that passes while a warning stays */
-  #below = null;
+  /** @type {Message | null} */
+  #warning = null;
+  /** @type {Message | null} */
+  #passing = null;
+  /** @type {{at: number, text: string}[]} of keys that may not have reached the machine */
+  #losses = [];
+  /** @type {string[]} what screen readers have said of these */
+  #announced = [];
   /** @type {Message | null} the newest message behind the panel of an attempt to connect */
   #held = null;
-  #text = h("span");
-  #body = h("span", {}, this.#text);
-  #note = h("div", { class: "note" }); // has the text of #below
   #timer; // of the message that passes
+  #settling; // a timer
   #approval = "";
   #approvalTimer;
   /** @type {Record<string, string>} what the user was told of the session: its newest text by subject */
@@ -52,8 +56,8 @@ export class MessageBox {
   /**
    * @param {{closed?: Record<string, string>}} place `closed`: the facts whose messages the user has closed
    * @param {{isConnecting: boolean, warn: (text: string) => void}} panel while the session connects, it shows warnings
-   * @param {object} on `moved()`: its size has changed; `announce(text)`; `closed(keys)`: the user has closed a message, which has
-   *     said this of keys, and the place has changed
+   * @param {object} on `moved()`: its size has changed; `announce(text)`; `closed(hadKeys)`: the user has closed the messages,
+   *     of losses, too, and the place has changed
    */
   constructor(place, panel, on) {
     this.#place = place;
@@ -63,7 +67,7 @@ export class MessageBox {
 
   /** Whether a message is shown that stays until its user closes it. */
   get isWarned() {
-    return Boolean(this.#message?.kind);
+    return this.#warning !== null || this.#losses.length > 0;
   }
 
   /**
@@ -77,8 +81,8 @@ export class MessageBox {
   }
 
   /**
-   * Show a message, and let screen readers say it; return it. A warning stays until its user closes it, or another one follows,
-   * which keeps what it says of keys; what is no warning is shown below one, and goes alone.
+   * Show a message, and let screen readers say it; return it. A warning stays until its user closes it, or another one follows;
+   * what is no warning is shown below, and goes alone.
    *
    * The newest message before the first screen waits for that; the panel shows a warning meanwhile.
    *
@@ -86,55 +90,54 @@ export class MessageBox {
    * @returns {Message}
    */
   show(content) {
-    const message = { ...EMPTY, approval: this.#approval, ...content };
-    if (message.kind) message.keys ||= (this.#held ?? this.#message)?.keys ?? "";
+    const message = { ...EMPTY, approval: this.#approval, ...content, at: Date.now() };
     if (this.#panel.isConnecting) this.#hold(message);
     else this.#show(message);
     return message;
   }
 
   #hold(message) {
-    if (message.kind) this.#panel.warn(newsOf(message));
     if (message.kind || !this.#held?.kind) this.#held = message;
+    if (message.kind) this.#warnInPanel();
+  }
+
+  #warnInPanel() {
+    const warning = this.#held?.kind ? newsOf(this.#held) : "";
+    this.#panel.warn([warning, ...this.#losses.map(({ text }) => text)].filter(Boolean).join(" "));
   }
 
   /** The terminal takes the place of the panel: show the message that has waited for that. */
   release() {
     if (this.#held) this.#show(this.#held);
+    else this.#draw();
   }
 
   #show(message) {
     this.#held = null;
     clearTimeout(this.#timer);
-    const isBelow = !message.kind && this.isWarned;
-    this.#below = isBelow ? message : null;
-    if (!isBelow) this.#drawMessage(message);
-    this.#drawBelow();
-    if (!message.kind) this.#timer = setTimeout(() => this.takeBack(message), MESSAGE_MILLISECONDS);
+    this.#passing = message.kind ? null : message;
+    if (message.kind) this.#warning = message;
+    else this.#timer = setTimeout(() => this.takeBack(message), MESSAGE_MILLISECONDS);
+    this.#draw();
     this.#on.announce(newsOf(message) || message.approval);
   }
 
-  #drawMessage(message) {
-    this.#message = message;
-    fill(this.#text, contentOf(message));
-    fill(this.element, this.#body, button("×", () => this.#close(), { class: "quiet icon", "aria-label": "Dismiss this message" }));
-    this.element.className = `message ${message.kind}`;
-    // A message that stays is read later.
-    this.element.setAttribute("data-time", message.kind ? minute(Date.now(), Date.now()) : "");
-    this.element.hidden = false;
-  }
-
-  #drawBelow() {
-    if (this.#below) {
-      fill(this.#note, contentOf(this.#below));
-      this.#body.append(this.#note);
-    } else this.#note.remove();
+  #draw() {
+    const losses = this.#losses.map(({ at, text }) => ({ at, content: [printable(text)] }));
+    const warnings = this.#warning ? [{ at: this.#warning.at, content: contentOf(this.#warning) }] : [];
+    const staying = [...losses, ...warnings].sort((a, b) => a.at - b.at);
+    const passing = this.#passing && { at: staying.length ? this.#passing.at : 0, content: contentOf(this.#passing) }; // only what stays is read later
+    const lines = [...staying, ...(passing ? [passing] : [])];
+    const body = h("span", {}, ...lines.map(({ at, content }) => h("div", { "data-time": at ? minute(at, Date.now()) : "" }, h("span", {}, ...content))));
+    fill(this.element, body, button("×", () => this.#close(), { class: "quiet icon", "aria-label": "Dismiss this message" }));
+    this.element.className = `message ${this.#warning?.kind ?? (losses.length ? "warning" : "")}`;
+    this.element.hidden = !lines.length;
     this.#on.moved();
   }
 
   /** Tell what is in sight already only once: a user may press many keys. */
   tellOnce(text) {
-    if (![this.#message, this.#below].some((each) => each && wholeOf(each) === text)) this.tell(text, "");
+    if (![this.#warning, this.#passing].some((each) => each && wholeOf(each) === text)) this.tell(text, "");
   }
 
   /**
@@ -153,7 +156,7 @@ export class MessageBox {
 
   /** Whether the message that is shown says so that the user no longer types. */
   says(loss) {
-    return this.#message?.loss === loss;
+    return this.#warning?.loss === loss;
   }
 
   /** Let screen readers say what is in sight already. */
@@ -168,45 +171,42 @@ export class MessageBox {
 
   /** Tell of recordings; a message that says more about the session stays, with what is true of them now. */
   tellRecordings(recorded) {
-    const before = this.#message;
+    const before = this.#passing;
     const isPart = before?.recorded && newsOf({ ...before, recorded: "" });
     this.tellFact("recordings", recorded, isPart ? { ...before, recorded } : { recorded });
   }
 
   /**
-   * Tell of keys that may not have reached the machine, beside what else the user is warned of; empty: of none any more.
+   * Tell of keys that may not have reached the machine, instead of what was told of them before; let screen readers say what is new
+   * when the user pauses.
    *
-   * @param {string} keys
+   * @param {{at: number, text: string}[]} losses
    */
-  tellKeys(keys) {
-    const before = this.#held ?? this.#message;
-    if (keys && !before?.keys) this.show({ ...(before?.kind && before), keys, kind: before?.kind || "warning" });
-    else if (before && before.keys !== keys) this.#renew({ ...before, keys });
+  tellKeys(losses) {
+    this.#losses = losses;
+    if (this.#panel.isConnecting) this.#warnInPanel();
+    else this.#draw();
+    clearTimeout(this.#settling);
+    this.#settling = setTimeout(() => this.#announceLosses(), SETTLED_MILLISECONDS);
   }
 
-  /** Say more or less in a warning, which is not announced again: its user may be typing. */
-  #renew(message) {
-    if (this.#held) {
-      this.#held = message;
-      this.#panel.warn(newsOf(message));
-    } else {
-      this.#drawMessage(message);
-      this.#drawBelow();
-    }
-    if (!newsOf(message)) this.takeBack(message);
+  #announceLosses() {
+    const texts = this.#losses.map(({ text }) => text);
+    const news = texts.filter((each) => !this.#announced.includes(each));
+    this.#announced = texts;
+    if (news.length) this.#on.announce(news.join(" "));
   }
 
   /** A warning stays: it names the writer of now. */
   renewLoss(loss) {
-    const before = this.#message;
+    const before = this.#warning;
     if (before?.loss && before.loss !== loss) this.show({ ...before, loss });
   }
 
   /** Add the address of the log to a message about output that was skipped. */
   addLog(message, href) {
     message.log = href;
-    if (this.#message === message) fill(this.#text, contentOf(message));
-    if (this.#below === message) this.#drawBelow();
+    if ([this.#warning, this.#passing].includes(message)) this.#draw();
   }
 
   /** Show what the approver has said, before other messages about the session that begins. */
@@ -225,78 +225,65 @@ export class MessageBox {
   takeBack(message) {
     if (!message) return;
     if (this.#held === message) this.#held = null;
-    if (this.#below === message) this.#endBelow();
-    if (this.#message !== message) return;
-    const below = this.#below;
-    this.#endButKeys();
-    if (below && !this.isWarned) this.#drawMessage(below); // it passes alone
-    else this.#below = below;
-    this.#drawBelow();
+    if (this.#warning === message) this.#end({ passing: this.#passing });
+    if (this.#passing === message) this.endPassing();
   }
 
-  /** End the message that is shown, unless it is a warning. */
+  /** End the message that passes. */
   endPassing() {
-    if (!this.isWarned) this.#end();
+    this.#end({ warning: this.#warning });
   }
 
   /** End a warning that is about the role alone, which is another one now. */
   endAboutRole() {
-    if (this.isWarned && this.#isAboutRole && !this.#message?.text) this.#endButKeys();
+    if (this.#isAboutRole && !this.#warning?.text) this.#end();
   }
 
   /** The user changes the role: end what is shown, unless it is a warning about another subject alone. */
   leaveRole() {
-    if (!this.isWarned || this.#isAboutRole) this.#endButKeys();
-  }
-
-  /** End what is shown but for what it says of keys. */
-  #endButKeys() {
-    const { keys } = this.#message ?? EMPTY;
-    this.#end();
-    if (keys) this.#drawMessage({ ...EMPTY, keys, kind: "warning" });
+    if (!this.#warning || this.#isAboutRole) this.#end();
   }
 
   get #isAboutRole() {
-    return Boolean(this.#message?.loss || this.#message?.refusal);
+    return Boolean(this.#warning?.loss || this.#warning?.refusal);
   }
 
   /** The session has ended: only warnings stay, and of these none about its roles alone. */
   endSession() {
     this.endAboutRole();
-    this.#endBelow();
     this.endPassing();
     if (!this.#held?.kind) this.#held = null; // it is not news of a session that opens later
   }
 
   /** The console is closed. */
   stop() {
-    clearTimeout(this.#timer);
-    clearTimeout(this.#approvalTimer);
+    for (const each of [this.#timer, this.#approvalTimer, this.#settling]) clearTimeout(each);
   }
 
-  #end() {
-    this.#message = null;
-    this.element.hidden = true;
-    this.#endBelow();
-  }
-
-  #endBelow() {
-    this.#below = null;
-    this.#approval = "";
-    this.#drawBelow();
+  /**
+   * End what is shown, but for losses of keys, and what is to stay.
+   *
+   * @param {{warning?: Message | null, passing?: Message | null}} [kept]
+   */
+  #end({ warning = null, passing = null } = {}) {
+    if (!passing) this.#approval = "";
+    this.#warning = warning;
+    this.#passing = passing;
+    this.#draw();
   }
 
   #close() {
-    const { keys } = this.#message ?? EMPTY;
+    const hadKeys = this.#losses.length > 0;
+    this.#losses = [];
     this.#end();
     this.#place.closed = { ...this.#facts };
-    this.#on.closed(keys);
+    this.#on.closed(hadKeys);
   }
 }
 
 /** @param {Message} message */
-function newsOf({ text, keys, loss, refusal, recorded }) {
-  return [text, keys, loss, refusal, recorded].filter(Boolean).join(" ");
+function newsOf({ text, loss, refusal, recorded }) {
+  return [text, loss, refusal, recorded].filter(Boolean).join(" ");
 }
 
 /** @param {Message} message */

@@ -29,7 +29,6 @@ const NO_MACHINE = "There is no such machine"; // behind its name
 export const MACHINE_IS_OFF = { reason: POWERED_OFF, message: "This machine is off.", isSeen: true };
 const POOLS = ["machinepools", "fleets"]; // kinds, by dialect
 
-const NO_KEYS = { sent: 0, unsent: 0 };
 const BANNER = { lines: 4, columns: 80 };
 const CONTROLS = /[\u0000-\u001f\u007f-\u009f]/g;
 const INNER = /poollet|websocket/i; // parts of the service that its users need not know
@@ -109,6 +108,22 @@ export function droppedKeys({ sent, unsent }) {
   if (!sent) return unsent ? `${keys(unsent)} typed meanwhile ${unsent === 1 ? "was" : "were"} discarded.` : "";
   const text = `${keys(sent)} may not have reached the machine`;
   return unsent ? `${text}; ${keys(unsent)} typed after that ${unsent === 1 ? "was" : "were"} discarded.` : `${text}.`;
+}
+
+/**
+ * Keys that were lost at one time, for one cause.
+ *
+ * @typedef {object} Loss
+ * @property {number} at milliseconds since 1970
+ * @property {number} sent those that may not have reached the machine
+ * @property {number} unsent those behind them, which have not
+ * @property {string} [cause] a sentence before the count
+ * @property {string} [text] what the server says of them, instead of the count
+ */
+
+/** Return what the user reads of a loss: `{at, text}`. */
+export function lossLine({ at, sent, unsent, cause = "", text = droppedKeys({ sent, unsent }) }) {
+  return { at, text: `${cause} ${text}`.trim() };
 }
 
 /** What the user reads, with the keys that were dropped, of a session whose server had lost it. */
@@ -395,13 +410,13 @@ export function stopAdvice({ reason, unconfirmed: { sent } }, detail = {}) {
  * @param {any} ending
  * @param {boolean} [isOpen] the new one
  */
-export function anewText({ reason, message, unconfirmed, causes = [] }, isOpen = false) {
+export function anewText({ reason, message, unconfirmed: { sent }, causes = [] }, isOpen = false) {
   // The end of a token concerns nobody who has the next one.
   const over = has(causes, NOT_RECORDED) ? sentence(message) : "The session before is over.";
   const { was, opens } = STOPS[reason] ?? { was: over, opens: "A new session opens." };
-  // Until it is open, the line below the terminal counts what is not sent.
-  const dropped = isOpen ? unconfirmed : { ...unconfirmed, unsent: 0 };
-  return [was, isOpen ? "This is a new session." : opens, droppedKeys(dropped)].filter(Boolean).join(" ");
+  if (isOpen) return `${was} This is a new session.`;
+  // The line below the terminal counts what is not sent.
+  return [was, opens, droppedKeys({ sent, unsent: 0 })].filter(Boolean).join(" ");
 }
 
 /**
@@ -413,11 +428,10 @@ export function anewText({ reason, message, unconfirmed, causes = [] }, isOpen =
  *     `recorded`: as {@link recordingNews} says
  */
 export function anewMessages(ending, { loss, recorded }) {
-  const text = anewText({ ...ending, unconfirmed: NO_KEYS }, true);
-  const keys = droppedKeys(ending.unconfirmed);
-  if (!loss && !keys) return [{ text, recorded }];
-  // What was before goes with the number of its keys.
-  return [{ ...(keys ? { keys: `${text} ${keys}` } : { text }), loss, kind: "warning" }, ...(recorded ? [{ recorded }] : [])];
+  const { sent, unsent } = ending.unconfirmed;
+  const text = sent + unsent ? "" : anewText(ending, true); // the cause of the loss says it, too
+  if (!loss) return text || recorded ? [{ text, recorded }] : [];
+  return [{ text, loss, kind: "warning" }, ...(recorded ? [{ recorded }] : [])];
 }
 
 /** What has happened to a session that ended so, and what its user can do about it. */
