@@ -147,6 +147,13 @@ class DelegatedAuthenticatorTests(ReviewCase):
             assert user is not None
             self.assertEqual(user.expires, end)
 
+    def test_service_account_expires(self) -> None:
+        """Kubernetes accepts the token of a ServiceAccount for a minute after its end."""
+        name = "system:serviceaccount:default:ada"
+        self.reviewer.answer = always({"authenticated": True, "user": {"username": name}})
+        user = self.successResultOf(self.ask(token=forge.token({"exp": 2_000_000_000}).decode()))
+        self.assertEqual(getattr(user, "expires", 0), 2e9 + 60)
+
     def test_not_valid(self) -> None:
         """Any review but a clear yes with a name is a refusal."""
         for status in (

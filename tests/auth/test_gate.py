@@ -76,8 +76,8 @@ class GateTests(GateCase):
 
     def test_expires(self) -> None:
         """
-        Evidence ends with the credential; one that is accepted although it has ended, because
-        clocks differ, lasts until a review refuses it.
+        Evidence ends with the credential; one that is accepted although it has ended, by a cached
+        answer, lasts until a review refuses it.
         """
         for end, expires in ((time.time() + 3600, True), (time.time() - 1, False)):
             self.tokens.expires = end

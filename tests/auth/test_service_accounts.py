@@ -132,7 +132,7 @@ class IssuedTests(AccountsCase):
             user.extra, {"authentication.kubernetes.io/credential-id": (f"JTI={jti}",)}
         )
         self.assertEqual(User(user.name, user.groups, user.uid), USER)
-        self.assertEqual(user.expires, int(NOW) + 600)
+        self.assertEqual(user.expires, int(NOW) + 600 + LEEWAY_SECONDS)
 
     def test_not_ours(self) -> None:
         """A token of another kind or issuer is left to other authenticators."""
@@ -149,7 +149,7 @@ class IssuedTests(AccountsCase):
         self.assertEqual((known.user.name, known.audiences), (USER.name, ("store",)))
 
     def test_time(self) -> None:
-        """A token is valid until it expires, plus the leeway for clocks."""
+        """A token, and the sessions of its user, are valid until it expires, plus the leeway for clocks."""
         token = self.issue(600)
         for later in (-60, 0, 600, 659):
             self.time = NOW + later

@@ -20,8 +20,8 @@ class User:
     :param forwarded_by: the proxy that speaks for the user, if one does. Reviews of a session do
         not authenticate such a user again: the proxy does. Set it only for proxies that end
         sessions themselves.
-    :param expires: the end of the credential that identified the user, in seconds since 1970;
-        infinite if it is not known.
+    :param expires: when the credential that identified the user is no longer accepted, in seconds
+        since 1970, the tolerance for clocks that differ included; infinite if it is not known.
     :param impersonated_by: the user who acts as this user.
     """
 

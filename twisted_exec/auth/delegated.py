@@ -29,7 +29,7 @@ from twisted_exec.api.status import (
     Unauthorized,
     one_line,
 )
-from twisted_exec.api.users import with_authenticated
+from twisted_exec.api.users import SERVICE_ACCOUNT_PREFIX, with_authenticated
 from twisted_exec.auth import jwt
 from twisted_exec.auth.cache import AnswerCache
 from twisted_exec.auth.credentials import NO_HEADERS
@@ -41,6 +41,7 @@ from twisted_exec.auth.interfaces import (
     User,
 )
 from twisted_exec.auth.rules import Attributes
+from twisted_exec.auth.service_accounts import LEEWAY_SECONDS
 from twisted_exec.auth.tokens import BearerAuthenticator, ITokenAuthenticator
 from twisted_exec.control.backoff import Backoff
 from twisted_exec.kube.interfaces import IKubeClient
@@ -196,7 +197,10 @@ class DelegatedAuthenticator:
             return _refusal("the TokenReview names no user")
         # A review does not say when the token ends; the token does, and the review vouches for it.
         claims = jwt.claimed(token)
-        return user if claims is None else replace(user, expires=claims.expires)
+        if claims is None:
+            return user
+        leeway = LEEWAY_SECONDS if user.name.startswith(SERVICE_ACCOUNT_PREFIX) else 0.0
+        return replace(user, expires=claims.expires + leeway)
 
     def _is_meant_for_us(self, status: Mapping[str, Any]) -> bool:
         if not self._audiences:

@@ -164,8 +164,7 @@ class Gate:
             context.learn(reason=reason_of_headers(reason))
         if sender.forwarded_by is not None and not credentials.impersonates:
             credentials = self._proxy_credentials(credentials.certificate)
-        # Authenticators accept a token for some seconds after its end, since clocks differ; the
-        # reviews end such a session.
+        # The cached answer of a token review may outlast the token; the reviews end such a session.
         expires = sender.expires if sender.expires > time.time() else math.inf
         context.evidence = Evidence(credentials, sender, user, expires=expires, began=began)
         context.ceiling = forwarded_terms(terms)

@@ -251,7 +251,9 @@ class ServiceAccountAuthenticator:
         jti = claims.get("jti")
         if isinstance(jti, str) and jti:
             extra[CREDENTIAL_ID] = (f"JTI={jti}",)
-        return User(user, groups, uid, extra, expires=moment_of(claims, "exp"))
+        # A session that ended before that could be opened again with the same token.
+        expires = moment_of(claims, "exp") + LEEWAY_SECONDS
+        return User(user, groups, uid, extra, expires=expires)
 
     async def _there(self, kind: Kind, namespace: str, reference: object) -> tuple[str, str]:
         name, uid = (

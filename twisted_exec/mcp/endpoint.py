@@ -25,7 +25,6 @@ from twisted_exec.api.status import (
     Unauthorized,
     UnsupportedMediaType,
 )
-from twisted_exec.auth.oidc.authenticator import LEEWAY_SECONDS
 from twisted_exec.cli.mcp.messages import (
     INVALID_REQUEST,
     METHOD_NOT_FOUND,
@@ -207,9 +206,7 @@ class Endpoint(Dispatcher):
         events = _Events(request, self._clock)
         try:
             calling = Deferred.fromCoroutine(self._in_turn(bound, call, raw))
-            left = caller.expires - time.time()
-            if left <= 0:  # the token was accepted all the same
-                left += LEEWAY_SECONDS
+            left = max(0.0, caller.expires - time.time())
             expired = encode_result(call.id, failure(_EXPIRED))
             calling.addTimeout(min(left, _LONGEST_SECONDS), self._clock, lambda *_: expired)
             response = await calling

@@ -85,7 +85,9 @@ class AuthenticateTests(OIDCCase):
         self.known()
         user = self.successResultOf(self.ask(self.token(groups=["dev"])))
         self.assertEqual(user, User("jane", ("oidc:dev", "system:authenticated")))
-        self.assertEqual(getattr(user, "expires", 0), START + 60)
+        self.assertEqual(
+            getattr(user, "expires", 0), START + 60 + LEEWAY_SECONDS
+        )  # of a session, too
 
     def test_request(self) -> None:
         """The token of a request is its bearer token."""

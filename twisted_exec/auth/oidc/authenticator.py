@@ -8,7 +8,7 @@ import hmac
 import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -93,7 +93,9 @@ class _Tokens:
                 "a token of {issuer} is refused: {why}", issuer=self._issuer.url, why=str(problem)
             )
             raise Unauthorized() from None
-        return _Verdict(user, jwt.moment_of(claims, "exp") + LEEWAY_SECONDS)
+        # A session that ended before that could be opened again with the same token.
+        expires = jwt.moment_of(claims, "exp") + LEEWAY_SECONDS
+        return _Verdict(replace(user, expires=expires), expires)
 
     async def _claims(self, token: bytes) -> Mapping[str, Any]:
         try:

@@ -9,7 +9,6 @@ Source: ``k8s.io/apiserver/plugin/pkg/authenticator/token/oidc``.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from typing import Any
 from twisted_exec.api.users import with_authenticated
 from twisted_exec.auth.expressions import Evaluator
 from twisted_exec.auth.interfaces import User
-from twisted_exec.auth.jwt import InvalidToken, moment_of
+from twisted_exec.auth.jwt import InvalidToken
 from twisted_exec.auth.oidc.claims import Expression, Issuer, MappedClaim
 from twisted_exec.auth.x509 import CREDENTIAL_ID
 
@@ -56,9 +55,8 @@ async def user_of(claims: Mapping[str, Any], issuer: Issuer, evaluator: Evaluato
     user_info = {"username": name, "uid": uid, "groups": groups, "extra": _lists(extra)}
     for rule in issuer.user_rules:
         await rule.confirm(user_info, evaluator, token.subject)
-    expires = moment_of(claims, "exp") if "exp" in claims else math.inf
     extra |= _credential(claims)
-    return User(name, with_authenticated(name, groups), uid, extra, expires=expires)
+    return User(name, with_authenticated(name, groups), uid, extra)
 
 
 @dataclass(frozen=True)

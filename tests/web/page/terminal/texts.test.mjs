@@ -335,7 +335,7 @@ test("a warning about a new session says nothing of recordings, which change whi
   assert.deepEqual(anewMessages(ending(2), { loss: "", recorded: "" }), []);
 });
 
-test("a user whose session a policy has ended reads which one, and one whose token has ended nothing about that", () => {
+test("a user whose session a policy has ended reads which one, and one whose login has expired that", () => {
   const unconfirmed = { sent: 0, unsent: 0 };
   const withdrawn = (message, ...reasons) => {
     const causes = reasons.map((reason) => ({ reason, message: "" }));
@@ -345,7 +345,9 @@ test("a user whose session a policy has ended reads which one, and one whose tok
   const message = "ConsolePolicy default/rec4 requires a recording of this console (input: masked), and this session began without the policy's recording: a new session has it";
   assert.equal(withdrawn(message, "AuthorizationWithdrawn", "NotRecorded"), `${message}.${rest}`);
   assert.equal(withdrawn(message, "AuthorizationWithdrawn"), `The session before is over.${rest}`);
-  assert.equal(withdrawn("the token is not valid"), `The session before is over.${rest}`);
+  assert.equal(withdrawn("the certificate or token of this session expired at 2026-02-02T20:24:47Z; open the console again with a new one"), `Your login had expired.${rest}`);
+  assert.equal(anewText({ reason: "AuthorizationWithdrawn", message: "", code: 401, unconfirmed }, true), `Your login had expired or was withdrawn.${rest}`);
+  assert.equal(withdrawn("no right"), `The session before is over.${rest}`);
 });
 
 test("what a server says of times is in the time of its user", () => {

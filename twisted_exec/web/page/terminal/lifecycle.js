@@ -389,7 +389,7 @@ export class Lifecycle {
     else this.#present = this.#lose(keys);
     detail = { ...detail, unconfirmed: this.#present };
     const isWithdrawn = detail.reason === REVOKED;
-    const follow = () => this.#on.reopen(detail);
+    const follow = (known = {}) => this.#on.reopen({ ...detail, ...known });
     if (attachment.isFormerGone(detail) || isServerStopped(detail) || (isWithdrawn && attachment.hasNewToken)) {
       follow();
       return;
@@ -404,15 +404,16 @@ export class Lifecycle {
     const refusal = await attachment.explain();
     if (this.#state !== ended) return;
     if (refusal === null) {
-      // Servers accept a token for some seconds after its end, and the local command renews credentials.
+      // The local command renews credentials.
       const since = this.#now() - this.#openedAgainAt;
       this.#openedAgainAt = this.#now();
       if (since > SHORTEST_SESSION_MS) follow();
     } else if (refusal.code === 401) {
-      if (attachment.hasNewToken) follow();
+      const known = { code: 401 };
+      if (attachment.hasNewToken) follow(known);
       else {
-        this.#enter(new LoggedOut(follow));
-        this.#on.ended({ ...detail, code: 401 }); // what the login does
+        this.#enter(new LoggedOut(() => follow(known)));
+        this.#on.ended({ ...detail, ...known }); // what the login does
       }
     } else {
       const { reason, approval } = demands(refusal);

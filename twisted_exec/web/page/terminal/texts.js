@@ -17,6 +17,7 @@ export const SHUTTING_DOWN = "ShuttingDown";
 const SESSION_DELETED = "SessionDeleted";
 const POOL_DELETED = "PoolDeleted";
 export const REVOKED = "AuthorizationWithdrawn"; // a token or a permission has ended
+const LOGIN_EXPIRED = "the certificate or token of this session expired"; // its message begins so: wire/endings.py
 export const SHUTDOWN = "Shutdown"; // state of a machine that is off
 export const NOT_STARTED = "NotStarted"; // of the page alone
 /** Title of a console whose machine does not run. */
@@ -410,9 +411,9 @@ export function stopAdvice({ reason, unconfirmed: { sent } }, detail = {}) {
  * @param {any} ending
  * @param {boolean} [isOpen] the new one
  */
-export function anewText({ reason, message, unconfirmed: { sent }, causes = [] }, isOpen = false) {
-  // The end of a token concerns nobody who has the next one.
-  const over = has(causes, NOT_RECORDED) ? sentence(message) : "The session before is over.";
+export function anewText({ reason, message, code, unconfirmed: { sent }, causes = [] }, isOpen = false) {
+  const isExpired = reason === REVOKED && message.startsWith(LOGIN_EXPIRED);
+  const over = isExpired ? "Your login had expired." : isLoggedOut({ reason, code }) ? "Your login had expired or was withdrawn." : has(causes, NOT_RECORDED) ? sentence(message) : "The session before is over.";
   const { was, opens } = STOPS[reason] ?? { was: over, opens: "A new session opens." };
   if (isOpen) return `${was} This is a new session.`;
   // The line below the terminal counts what is not sent.
