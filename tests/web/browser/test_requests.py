@@ -22,6 +22,7 @@ _LINK = "document.querySelector('nav a[href=\"#/requests\"]')"
 _IS_OFFERED = f"{_LINK}.checkVisibility()"
 # The number beside the link, without the word for screen readers.
 _NUMBER = f"({_LINK}.querySelector('.count:not([hidden])')?.firstChild.textContent ?? '')"
+_NEWS = "(document.querySelector('#bar .count.news:not([hidden])')?.firstChild.textContent ?? '')"
 _ANNOUNCED = "document.querySelector('#notices').innerText"
 _BUTTONS = "[...document.querySelectorAll('td .button')].map((each) => each.innerText).join()"
 
@@ -135,6 +136,50 @@ class RequestTests(WebTestCase):
         )
         await ada.until_page(_WITHDRAWN)
         await bob.page.until(f"{_BUTTONS} === '' && /Withdrawn/.test({_TABLE})")
+        self.check_faults()
+
+    async def test_decided_elsewhere(self) -> None:
+        """
+        A decision about a console that its user does not see is counted as an unread message is: a denial, an
+        approval, whose session opens only when the user goes to the console, and the end of that session.
+        """
+        await self.deployment.client.delete(POLICIES, "fits", "default")
+        await self.set_policy("once", {"approval": "Once"})
+        ada = await self.user("ada")
+        await ada.open(VM)
+        await ada.until_page("requires [^]*the approval of another user")
+        await self.ask(ada, "OPS-7")
+        await ada.open("machines")
+        await ada.until_page("1 machine")
+        await self.decide_all({"denied": True})
+        await ada.page.until(f"{_NEWS} === '1 new' && document.title === '(1) Machines'")
+        await ada.open(VM)
+        await ada.until_page("bob has denied your request")
+        await ada.page.until(f"{_NEWS} === '' && document.title === 'vm-1'")
+        await self.ask(ada, "OPS-8")
+        await ada.open("machines")
+        await ada.until_page("1 machine")
+        announced = await ada.page.watch(f"{_ANNOUNCED}.includes('when you go to it')")
+        await self.decide_all({"approved": True})
+        await announced()
+        await ada.page.until(f"{_NEWS} === '1 new' && document.title === '(1) Machines'")
+        for size in (PHONE, (1000, 600), (1280, 800)):
+            await ada.page.resize(*size)
+            await self.check_layout(ada, f"decided-{size[0]}", "#bar .count.news")
+        requests = (await self.deployment.client.list(REQUESTS, "default"))["items"]
+        self.assertEqual([each for each in requests if "session" in each["status"]], [])
+        await ada.open(VM)
+        await ada.until_page("bob approved your request")
+        await ada.until_terminal("[#$]$")
+        await ada.page.until(f"{_NEWS} === '' && document.title === 'vm-1'")
+        await ada.open("machines")
+        await ada.until_page("1 machine")
+        for request in requests:
+            name, body = request["metadata"]["name"], {"status": {"denied": True}}
+            await self.deployment.client.patch(
+                REQUESTS, name, body, "default", subresource="approval"
+            )
+        await ada.page.until(f"{_NEWS} === '1 new' && document.title === '(1) Machines'")
         self.check_faults()
 
     async def test_taken_back(self) -> None:
