@@ -154,7 +154,7 @@ class RequestTests(WebTestCase):
         await self.decide_all({"denied": True})
         await ada.page.until(f"{_NEWS} === '1 new' && document.title === '(1) Machines'")
         await ada.open(VM)
-        await ada.until_page("bob has denied your request")
+        await ada.until_page("denied request")
         await ada.page.until(f"{_NEWS} === '' && document.title === 'vm-1'")
         await self.ask(ada, "OPS-8")
         await ada.open("machines")
@@ -169,7 +169,7 @@ class RequestTests(WebTestCase):
         requests = (await self.deployment.client.list(REQUESTS, "default"))["items"]
         self.assertEqual([each for each in requests if "session" in each["status"]], [])
         await ada.open(VM)
-        await ada.until_page("bob approved your request")
+        await ada.until_page("approved your request")
         await ada.until_terminal("[#$]$")
         await ada.page.until(f"{_NEWS} === '' && document.title === 'vm-1'")
         await ada.open("machines")
