@@ -20,6 +20,7 @@ class LoginTests(SynchronousTestCase):
         """The secret is refused, with a sentence that has the remedy."""
         refusal = self.assertRaises(Forbidden, self.login.exchange, secret)
         self.assertTrue(refusal.message.startswith("This URL "))
+        self.assertIn("a newer URL was shown", refusal.message)
         self.assertIn("press Enter in the terminal", refusal.message)
         self.assertNotIn(self.login.token, refusal.message)
 

@@ -589,7 +589,7 @@ class ConsoleTests(WebTestCase):
             await self.write_message(bob, text)
             await ada.page.until(f"document.title.startsWith('({number}) vm-2')")
         mark = "document.querySelector('.tabs li:first-child .badge.news')"
-        self.assertEqual(await ada.page.evaluate(f"{mark}.title"), "2 messages of other users")
+        self.assertEqual(await ada.page.evaluate(f"{mark}.title"), "2 unread messages")
         await self.check_layout(ada, "unread", ".tabs .badge.news")
         self.assertEqual(await ada.page.evaluate(f"[{said}, later.length]"), [2, 0])
         await ada.click_text(".tabs a", "vm-1")
@@ -600,7 +600,7 @@ class ConsoleTests(WebTestCase):
         await self.write_message(bob, "three")
         await ada.page.until("document.title.startsWith('(1) Machines')")
         news = "document.querySelector('#bar .count.news')"
-        self.assertEqual(await ada.page.evaluate(f"{news}.title"), "1 message of other users")
+        self.assertEqual(await ada.page.evaluate(f"{news}.title"), "1 unread message")
         for text in ("four", *(f"{each} " * 30 for each in ("five", "six", "seven"))):
             await self.write_message(bob, text)
         await ada.page.until(f"{news}.textContent.startsWith('5 new')")

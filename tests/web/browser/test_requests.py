@@ -22,6 +22,7 @@ _LINK = "document.querySelector('nav a[href=\"#/requests\"]')"
 _IS_OFFERED = f"{_LINK}.checkVisibility()"
 # The number beside the link, without the word for screen readers.
 _NUMBER = f"({_LINK}.querySelector('.count:not([hidden])')?.firstChild.textContent ?? '')"
+_NEWS = "(document.querySelector('#bar .count.news:not([hidden])')?.firstChild.textContent ?? '')"
 _ANNOUNCED = "document.querySelector('#notices').innerText"
 _BUTTONS = "[...document.querySelectorAll('td .button')].map((each) => each.innerText).join()"
 
@@ -54,8 +55,8 @@ class RequestTests(WebTestCase):
         """Approve or deny all requests, as another administrator."""
         client = self.deployment.client
         for request in (await client.list(REQUESTS, "default"))["items"]:
-            if "session" in request.get("status", {}):
-                continue  # its approval is used
+            if {"session", "denied"} & request.get("status", {}).keys():
+                continue  # its approval is used, or it was denied
             name = request["metadata"]["name"]
             body = {"status": status}
             await client.patch(REQUESTS, name, body, "default", subresource="approval")
@@ -135,6 +136,48 @@ class RequestTests(WebTestCase):
         )
         await ada.until_page(_WITHDRAWN)
         await bob.page.until(f"{_BUTTONS} === '' && /Withdrawn/.test({_TABLE})")
+        self.check_faults()
+
+    async def test_decided_elsewhere(self) -> None:
+        """
+        A decision about a console that its user does not see is counted as an unread message is: a denial, an
+        approval, whose session opens only when the user goes to the console, and the end of that session.
+        """
+        await self.deployment.client.delete(POLICIES, "fits", "default")
+        await self.set_policy("once", {"approval": "Once"})
+        ada = await self.user("ada")
+        await ada.open(VM)
+        await ada.until_page("requires [^]*the approval of another user")
+        await self.ask(ada, "OPS-7")
+        await ada.open("machines")
+        await ada.until_page("1 machine")
+        await self.decide_all({"denied": True})
+        await ada.page.until(f"{_NEWS} === '1 new' && document.title === '(1) Machines'")
+        await ada.open(VM)
+        await ada.until_page("denied request")
+        await ada.page.until(f"{_NEWS} === '' && document.title === 'vm-1'")
+        await self.ask(ada, "OPS-8")
+        await ada.open("machines")
+        await ada.until_page("1 machine")
+        announced = await ada.page.watch(f"{_ANNOUNCED}.includes('when you go to it')")
+        await self.decide_all({"approved": True})
+        await announced()
+        await ada.page.until(f"{_NEWS} === '1 new' && document.title === '(1) Machines'")
+        await self.check_layout(ada, "decided", "#bar .count.news")
+        requests = (await self.deployment.client.list(REQUESTS, "default"))["items"]
+        self.assertEqual([each for each in requests if "session" in each["status"]], [])
+        await ada.open(VM)
+        await ada.until_page("approved your request")
+        await ada.until_terminal("[#$]$")
+        await ada.page.until(f"{_NEWS} === '' && document.title === 'vm-1'")
+        await ada.open("machines")
+        await ada.until_page("1 machine")
+        for request in requests:
+            name, body = request["metadata"]["name"], {"status": {"denied": True}}
+            await self.deployment.client.patch(
+                REQUESTS, name, body, "default", subresource="approval"
+            )
+        await ada.page.until(f"{_NEWS} === '1 new' && document.title === '(1) Machines'")
         self.check_faults()
 
     async def test_taken_back(self) -> None:

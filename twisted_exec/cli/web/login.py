@@ -56,14 +56,14 @@ class Login:
         """
         Return the token for a secret, which is void afterwards.
 
-        :raises Forbidden: the secret is wrong, was used, or is too old.
+        :raises Forbidden: the secret is wrong, was used or replaced, or is too old.
         """
         if self._clock.seconds() >= self._until:
             self._secret = b""
         if not self._secret or not _equal(presented.encode("utf-8", "replace"), self._secret):
             raise Forbidden(
-                f"This URL was used already, is older than {VALID_SECONDS:.0f} s, or is incomplete: "
-                f"{REMEDY}"
+                f"This URL was used already, is older than {VALID_SECONDS:.0f} s, or is incomplete, "
+                f"or a newer URL was shown: {REMEDY}"
             )
         self._secret = b""
         return self.token

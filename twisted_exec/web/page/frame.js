@@ -110,13 +110,13 @@ export class Frame {
     document.title = `${this.#isAway ? "No connection · " : ""}${news ? `(${news}) ` : ""}${this.#title}`;
   }
 
-  /** Whether a console has no connection, and how many messages of other users nobody has seen. */
+  /** Whether a console has no connection, and how many messages at consoles the user has not seen. */
   consoles(isAway, unread) {
     this.#isAway = isAway;
     this.#unread = unread;
     this.#news.hidden = !unread;
     this.#news.title = unreadText(unread);
-    fill(this.#news, `${unread} new`, h("span", { class: "visually-hidden" }, ` ${unread === 1 ? "message" : "messages"} of other users`));
+    fill(this.#news, `${unread} new`, h("span", { class: "visually-hidden" }, ` ${unread === 1 ? "message" : "messages"}`));
     this.#drawTitle();
   }
 
@@ -163,9 +163,9 @@ export class Frame {
   }
 }
 
-/** Return the number of messages of other users. */
+/** Return the number of messages that the user has not seen. */
 export function unreadText(number) {
-  return `${number} ${number === 1 ? "message" : "messages"} of other users`;
+  return `${number} unread ${number === 1 ? "message" : "messages"}`;
 }
 
 /** Return the head of a machine's views, which looks as that of its console and is at the same place. */

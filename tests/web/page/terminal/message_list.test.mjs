@@ -24,7 +24,7 @@ test("messages that come out of sight are all there when the user returns", (t) 
   t.mock.timers.enable({ apis: ["setTimeout"] });
   const { made, counts, texts, say } = messages();
   say(...upTo(5));
-  assert.deepEqual([made.mark.hidden, made.mark.title], [false, "5 messages of other users"]);
+  assert.deepEqual([made.mark.hidden, made.mark.title], [false, "5 unread messages"]);
   made.read();
   assert.deepEqual(texts(), upTo(5).map(text));
   assert.deepEqual([made.mark.hidden, counts.at(-1)], [true, 0]);
@@ -106,3 +106,13 @@ function storage() {
     removeItem(key) { delete this[key]; },
   });
 }
+
+test("news of the session count as unread without a message, also over a reload, until the console is in sight", () => {
+  let value = null;
+  const kept = { get: () => value, set: (text) => (value = text) };
+  messages(kept).made.addNews();
+  const { made, counts, texts } = messages(kept);
+  assert.deepEqual([made.unread, made.mark.title, texts()], [1, "1 unread message", []]);
+  made.read();
+  assert.deepEqual([made.unread, made.mark.hidden, counts, value], [0, true, [0], null]);
+});

@@ -53,6 +53,9 @@ function panel(ending, { machine = null, readable = ["log", "screen"], names = [
     reopen: (changes) => opened.push(changes),
     focus: () => {},
     waitsForApproval: () => {},
+    isInSight: true,
+    decided: () => (owner.decisions += 1),
+    decisions: 0,
     untilOpenable: () => new Promise((resolve) => (owner.allow = resolve)),
     openingWith: (reason) => ({ path: "/exec", query: { reason } }),
   };
@@ -699,6 +702,36 @@ test("a request that is denied while its user waits is the news", async (t) => {
   await turn();
   assert.equal(made.element.all("h3")[0].text, "bob has denied your request");
   assert.match(made.element.text, /ConsolePolicy "p" requires the approval of another user\./);
+  assert.equal(owner.decisions, 1);
+});
+
+test("an approval opens a console out of sight when its user comes to it, unless it is closed before", async (t) => {
+  for (const isClosed of [false, true]) {
+    const causes = [{ reason: "ApprovalRequired", message: 'ConsolePolicy "p" requires the approval of another user', request: "vm-1" }];
+    const { made, owner, opened, announced } = panel(null);
+    owner.isInSight = false;
+    let come = () => {};
+    owner.inSight = () => new Promise((resolve) => (come = () => resolve(undefined)));
+    const told = [];
+    owner.tellApproval = (text) => told.push(text);
+    const metadata = { namespace: "default", name: "vm-1", uid: "1", creationTimestamp: new Date().toISOString() };
+    let status = {};
+    owner.context.api.request = async () => ({ metadata, spec: {}, status });
+    Object.defineProperty(globalThis, "navigator", { configurable: true, value: {} });
+    t.mock.timers.enable({ apis: ["setTimeout"] });
+    made.show({ reason: "Forbidden", code: 403, message: "", causes }, { drives: true }, false);
+    await turn();
+    status = { approved: true, decidedBy: "bob", expirationTime: new Date(Date.now() + 60_000).toISOString() };
+    t.mock.timers.tick(2000);
+    await turn();
+    assert.deepEqual([owner.decisions, opened.length, told], [1, 0, []]);
+    assert.equal(announced.at(-1), "vm: bob approved your request. The console opens when you go to it.");
+    if (isClosed) made.hide();
+    come();
+    await turn();
+    assert.deepEqual([opened.length, told], isClosed ? [0, []] : [1, ["bob approved your request"]]);
+    t.mock.timers.reset();
+  }
 });
 
 test("a console that needs no approval any more opens instead of a request", async () => {

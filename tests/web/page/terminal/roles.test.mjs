@@ -24,6 +24,16 @@ test("roles follow the notices", () => {
   assert.equal(roles.isObserver, true);
 });
 
+test("an observer reads what keeps the session: any key, or nothing where no key is sent", () => {
+  const warning = { Notice: "this session ends in 10s unless you type: ConsolePolicy a/idle allows 1m without input", Kind: "message" };
+  const observer = { Notice: "nobody types", Kind: "role", Role: "observer" };
+  const roles = new Roles();
+  assert.equal(roles.read(warning), warning.Notice);
+  roles.read(observer);
+  assert.equal(roles.read(warning), "this session ends in 10s unless you press a key: ConsolePolicy a/idle allows 1m without input");
+  assert.equal(new Roles(true).read(warning), "this session ends in 10s: ConsolePolicy a/idle allows 1m without input");
+});
+
 test("a writer of the same name is the user, in another session", () => {
   const roles = new Roles(false, () => "ada");
   assert.ok(!roles.isOwn);

@@ -24,7 +24,7 @@ import { Panel } from "./panel.js";
 import { explain, opening, untilOpenable } from "./rights.js";
 import { Screen, load } from "./screen.js";
 import { StatusLine } from "./status_line.js";
-import { MACHINE_DELETED, MACHINE_IS_OFF, NOT_STARTED, REVOKED, SESSION_IS_NEW, SHUTDOWN, anewText, announcedEnd, demands, isServerStopped, largerText, lossLine, readOnlyText, sentence, stopAdvice, viewerCount } from "./texts.js";
+import { MACHINE_DELETED, MACHINE_IS_OFF, NOT_STARTED, REVOKED, SESSION_IS_NEW, SHUTDOWN, anewText, announcedEnd, demands, isMachineMissing, isMachineStopped, isServerStopped, largerText, lossLine, readOnlyText, sentence, stopAdvice, viewerCount } from "./texts.js";
 
 const GAP_PIXELS = 7; // between messages
 const PENDING = "Pending";
@@ -92,6 +92,7 @@ export class Console {
   #receiptTimer;
   /** @type {import("./message_box.js").Message | null} */
   #noReceipt = null; // the warning that a message of the user may not have been sent
+  #cameIntoSight = () => {};
   #draft = ""; // of a message, until the server has passed it on
   #drawQuestion = () => {}; // while the user is asked for it
   /** Whether the output that is in sight is old. */
@@ -467,6 +468,7 @@ export class Console {
     this.#announce(announcedEnd(detail, { place: this.place, machine: this.machine, user: this.context.user }));
     this.#messageBox.endSession(); // the panel says what is true now
     this.#panel.show(detail, this.#rights, this.#status.isReadOnly);
+    if (detail.hadSession && !isMachineStopped(detail) && !isMachineMissing(detail)) this.decided(); // the list of machines says those
     this.#tellLost();
     this.#messageBox.release();
     if (this.#panel.followsMachine) this.#watchMachine();
@@ -723,7 +725,7 @@ export class Console {
     this.#draft = "";
   }
 
-  /** How many messages of other users were not in sight yet. */
+  /** How many messages and news of the session were not in sight yet. */
   get unread() {
     return this.#messages.unread;
   }
@@ -735,7 +737,23 @@ export class Console {
 
   /** The user reads its messages, if it is in sight. */
   read() {
-    if (!document.hidden && this.element.checkVisibility()) this.#messages.read();
+    if (!this.isInSight) return;
+    this.#messages.read();
+    this.#cameIntoSight();
+  }
+
+  get isInSight() {
+    return !document.hidden && this.element.checkVisibility();
+  }
+
+  /** Resolve when the user sees it. */
+  inSight() {
+    return this.isInSight ? Promise.resolve() : new Promise((resolve) => (this.#cameIntoSight = () => resolve(undefined)));
+  }
+
+  /** Something was decided about the session: a user who does not see the console has to look. */
+  decided() {
+    if (!this.isInSight) this.#messages.addNews();
   }
 
   /** Whether the user reads who joins and leaves. */

@@ -30,7 +30,7 @@ export function forgetMessages({ api, store }) {
 export class MessageList {
   // Not in the terminal, where a machine could print the same, nor in place of what the server says.
   element = h("div", { class: "said-list", role: "log", "aria-label": "Messages of users" });
-  /** How many were not in sight yet. */
+  /** How many were not in sight yet, with the news of the session that the console shows elsewhere. */
   unread = 0;
   /** In the tab of the console: the same. */
   mark = h("span", { class: "badge news", hidden: true });
@@ -74,6 +74,11 @@ export class MessageList {
     setTimeout(() => this.#remove([shown]), OWN_MILLISECONDS);
   }
 
+  /** The user has to look at the console, which says itself why. */
+  addNews() {
+    this.#count(this.unread + 1);
+  }
+
   /** Another user has logged in. */
   forget() {
     this.last = [];
@@ -100,7 +105,7 @@ export class MessageList {
 
   #keep() {
     const last = this.last.map((each) => ({ ...each, isShown: this.#shown.has(each) }));
-    this.#kept.set(last.length ? { last, unread: this.unread, earlier: this.#earlier } : null);
+    this.#kept.set(last.length || this.unread ? { last, unread: this.unread, earlier: this.#earlier } : null);
   }
 
   /** The user has them in sight. */
@@ -138,6 +143,7 @@ export class MessageList {
   #reveal() {
     this.#on.moved();
     const [first] = this.element.children;
+    if (!first) return;
     this.element.scrollTop = /** @type {HTMLElement} */ (this.element.lastChild).offsetTop - /** @type {HTMLElement} */ (first).offsetTop;
   }
 

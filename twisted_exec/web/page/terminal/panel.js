@@ -527,6 +527,12 @@ export class Panel {
         const message = found ? await approved(context, found.metadata, signal, seen, take, () => needed(signal)) : NOT_NEEDED;
         signal.throwIfAborted();
         if (found && message === NOT_NEEDED && mayTakeBack) takeBack(context, found.metadata).catch(() => {}); // nobody need decide it
+        if (!this.#owner.isInSight) {
+          this.#owner.decided();
+          context.announce(`${place.name}: ${message}. The console opens when you go to it.`);
+          await this.#owner.inSight(); // the approval may be for one session, whose time runs
+          signal.throwIfAborted();
+        }
         this.#owner.tellApproval(message);
         open(true);
       } catch (problem) {
@@ -534,6 +540,7 @@ export class Panel {
         if (signal.aborted) return;
         // An old denial is not why this session has ended, or is not open.
         const isNews = problem instanceof Denied && (request !== null || (hasEnded && problem.isWithdrawn));
+        if (request !== null && problem instanceof EndedRequest) this.#owner.decided();
         request = null;
         if (problem instanceof EndedRequest) demand = demandAlone(ending.causes, Boolean(place.reason)); // it says more of the request
         draw(false, isNews ? denied(problem) : title);

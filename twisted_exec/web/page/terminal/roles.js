@@ -6,6 +6,7 @@
  */
 
 const WAIT = "(you may not take over)"; // in place of a hint; the buttons of the page say the same
+const IDLE = /^(this session ends in [0-9a-z ]+?) unless you type: /; // twisted_exec/streaming/sessions/time_limits.py
 
 export class Roles {
   /** @type {"unknown" | "writer" | "observer" | "denied"} "denied": the user may only observe. */
@@ -14,6 +15,7 @@ export class Roles {
   writer = "";
   /** Why the machine gets no input of its writers at present; empty if it does. */
   withheld = "";
+  #isReadOnly;
   #user;
 
   /**
@@ -21,6 +23,7 @@ export class Roles {
    * @param {() => string} user the name of the session's own user; empty if it is unknown
    */
   constructor(isReadOnly = false, user = () => "") {
+    this.#isReadOnly = isReadOnly;
     this.#role = isReadOnly ? "observer" : "unknown";
     this.#user = user;
   }
@@ -60,6 +63,8 @@ export class Roles {
     else if (role === "observer") {
       this.writer = typeof writer === "string" && writer ? writer : null;
     }
+    // Keys of an observer reach the server, which counts them as use and drops them; those of a session that can never write stay here.
+    if (this.isObserver && IDLE.test(text)) return text.replace(IDLE, this.#isReadOnly ? "$1: " : "$1 unless you press a key: ");
     if (kind === "role" && this.isOwn) return "you only observe: another session of yours types here";
     if (typeof hint !== "string" || !hint || !text.endsWith(hint)) return inWordsOfPage(text, writer);
     if (kind !== "discarded") return inWordsOfPage(text.slice(0, -hint.length).trimEnd(), writer);
