@@ -473,6 +473,8 @@ export class Console {
     this.#messageBox.release();
     if (this.#panel.followsMachine) this.#watchMachine();
     else this.#leaveMachine();
+    // The watch may not have answered yet, and may never in an outage.
+    if (isMachineMissing(detail) && !this.#machine?.machine) this.#machine?.deleted();
     this.#showRole();
   }
 
