@@ -300,7 +300,7 @@ class IdentityTests(ToolsCase):
         self.assertIn("not found", why)
 
     async def test_other_requests(self) -> None:
-        """The same request is not made again; another right, reason or time makes another, beside which the first is named."""
+        """The same request is not made again; another right, reason or time makes another, beside which another is named."""
         self.served.user, self.served.groups = "agent:ada:triage", ["agents"]
         self.served.dialects = ()
         tools = self.tools()
@@ -312,7 +312,7 @@ class IdentityTests(ToolsCase):
 
         look = {"right": "observe", "reason": "look"}
         first = await asked(**look)
-        for again in (look, {}, {"request": "vm-1"}):
+        for again in (look, {}, {"request": "vm-1"}, {**look, "again": True}):
             self.assertEqual(await asked(**again), first)
         for name, arguments in (
             ("vm-2", {"reason": "look"}),
@@ -321,11 +321,72 @@ class IdentityTests(ToolsCase):
         ):
             answer = await asked(**arguments)
             self.assertEqual(answer["request"], name)
-            self.assertEqual(answer["earlier"]["state"], "pending")
-            self.assertIn("seconds", answer["earlier"])
+            self.assertEqual(answer["other"]["state"], "pending")
+            self.assertIn("seconds", answer["other"])
         result = await tools.call("request_access", {"machine": "other", "request": "vm-1"})
         self.assertTrue(result["isError"])
         self.assertIn('is for machine "vm", and not for "other"', result["content"][0]["text"])
+
+    async def asked(self, tools: ConsoleTools, **arguments: Any) -> dict[str, Any]:
+        result = await tools.call("request_access", {"machine": "vm", **arguments})
+        self.assertFalse(result["isError"], result)
+        facts: dict[str, Any] = json.loads(result["content"][0]["text"])
+        return facts
+
+    def decide(self, name: str, **status: Any) -> None:
+        path = f"{CONSOLEREQUESTS.resource.path('default')}/{name}"
+        request: Any = self.served.requests[path]
+        self.served.requests[path] = {**request, "status": {"decidedBy": "bob", **status}}
+
+    async def test_denied_request(self) -> None:
+        """A request that was denied, withdrawn or has expired is not made again with the same arguments."""
+        self.served.user, self.served.groups = "agent:ada:triage", ["agents"]
+        self.served.dialects = ()
+        tools = self.tools()
+        past = "2000-01-01T00:00:00Z"
+        for number, (state, status) in enumerate(
+            (
+                ("denied", {"denied": True, "message": "not now"}),
+                ("withdrawn", {"denied": True, "expirationTime": past, "message": "enough"}),
+                ("expired", {"approved": True, "expirationTime": past, "message": "yes"}),
+            ),
+            start=1,
+        ):
+            again = {"reason": "OPS-7", "again": True}
+            self.assertEqual((await self.asked(tools, **again))["request"], f"vm-{number}")
+            self.decide(f"vm-{number}", **status)
+            for arguments in ({"reason": "OPS-7"}, {}):
+                facts = await self.asked(tools, **arguments)
+                self.assertEqual((facts["request"], facts["state"]), (f"vm-{number}", state))
+                self.assertEqual((facts["decidedBy"], facts["message"]), ("bob", status["message"]))
+        self.assertEqual((await self.asked(tools, reason="OPS-8"))["state"], "pending")
+
+    async def test_used_request(self) -> None:
+        """When an approval for one session was used, the same arguments ask for another session."""
+        self.served.user, self.served.groups = "agent:ada:triage", ["agents"]
+        self.served.dialects = ()
+        tools = self.tools()
+        await self.asked(tools, reason="OPS-7")
+        self.decide("vm-1", approved=True, session="s", expirationTime="2999-01-01T00:00:00Z")
+        self.assertEqual((await self.asked(tools, reason="OPS-7"))["request"], "vm-2")
+
+    async def test_approved_among_others(self) -> None:
+        """The same arguments find their request among several, and an approved one is named first."""
+        self.served.user, self.served.groups = "agent:ada:triage", ["agents"]
+        self.served.dialects = ()
+        tools = self.tools()
+        for reason in ("A", "B", "C"):
+            await self.asked(tools, reason=reason)
+        self.decide("vm-1", approved=True, expirationTime="2999-01-01T00:00:00Z")
+        for arguments, name, other in (
+            ({"reason": "A"}, "vm-1", "vm-3"),
+            ({}, "vm-1", "vm-3"),
+            ({"reason": "B"}, "vm-2", "vm-1"),
+            ({"reason": "D"}, "vm-4", "vm-1"),
+        ):
+            facts = await self.asked(tools, **arguments)
+            self.assertEqual((facts["request"], facts["other"]["request"]), (name, other))
+        self.assertEqual(len(self.served.requests), 4)
 
     async def test_policies(self) -> None:
         """A refusal of a policy says which tool, or which parameter, helps."""

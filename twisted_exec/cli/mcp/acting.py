@@ -7,14 +7,21 @@ The API server decides whether the agent may.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from twisted.internet.interfaces import IReactorTime
 
 from twisted_exec.api.kinds import CONSOLEREQUESTS
-from twisted_exec.api.kinds.consolerequests import APPROVED, PENDING, state_of
+from twisted_exec.api.kinds.consolerequests import (
+    APPROVED,
+    DENIED,
+    EXPIRED,
+    PENDING,
+    WITHDRAWN,
+    state_of,
+)
 from twisted_exec.api.status import APIError, NotFound
 from twisted_exec.cli.client import CommandClient
 from twisted_exec.cli.console.script import SETTLE_SECONDS, Expect, Script
@@ -34,6 +41,8 @@ _LOOK_SECONDS = 0.1
 _STALLED_LOOKS = 50
 """So often, none of the input was delivered: the machine takes none at present."""
 _LONGEST_PREFIX = 200
+_MOST_REQUESTS = 8
+"""So many requests for a machine are remembered."""
 _BELOW = "shown below"
 """Stands for a line of the machine in a message: the answer has it where output belongs."""
 
@@ -121,7 +130,7 @@ class Actor:
 
     def __init__(self, reader: Reader, consoles: Consoles, reactor: Any) -> None:
         self._reader, self._consoles, self._reactor = reader, consoles, reactor
-        self._requests: dict[tuple[str, str], str] = {}
+        self._requests: dict[tuple[str, str], list[str]] = {}
 
     async def send(
         self, namespace: str, name: str, arguments: Mapping[str, Any]
@@ -231,8 +240,12 @@ class Actor:
         return {"ended": recording}
 
     async def request(self, namespace: str, name: str, arguments: Mapping[str, Any]) -> Facts:
-        """Create a ConsoleRequest, or return what became of one."""
-        earlier: Facts = {}
+        """
+        Create a ConsoleRequest, or return what became of one.
+
+        One that was denied, withdrawn or has expired is not made again with the same arguments, unless the agent
+        says so.
+        """
         client = self._reader.client()
         try:
             if named := arguments.get("request"):
@@ -242,39 +255,46 @@ class Actor:
                         f'request "{named}" is for machine "{machine}", and not for "{name}"'
                     )
                 return _about(request)
-            former = await self._requested(client, namespace, name)
-            if former is not None and state_of(former, time.time()) in (PENDING, APPROVED):
-                if not arguments.get("reason") or _is_for(former, arguments):
-                    return _about(former)
-                earlier = {"earlier": _about(former)}
-            if not arguments.get("reason"):
-                raise InputError("reason: say why you need the console, for the person who decides")
-            spec = {
-                "machine": name,
-                "right": arguments["right"],
-                "reason": arguments["reason"],
-                "seconds": arguments["seconds"],
-            }
-            body = {"metadata": {"generateName": f"{name[:_LONGEST_PREFIX]}-"}, "spec": spec}
-            request = await client.create(CONSOLEREQUESTS.resource, body, namespace)
-            self._requests[namespace, name] = str(request["metadata"]["name"])
-            return _about(request) | earlier
+            known = await self._requested(client, namespace, name)
+            reason = arguments.get("reason")
+            same = [each for each in known if not reason or _is_for(each, arguments)]
+            found = _live(same)
+            if found is None and not arguments.get("again"):
+                found = _newest(same, DENIED, WITHDRAWN, EXPIRED)
+            if found is None:
+                if not reason:
+                    raise InputError(
+                        "reason: say why you need the console, for the person who decides"
+                    )
+                found = await self._create(client, namespace, name, arguments)
+            other = _live([each for each in known if each is not found])
+            return _about(found) | ({} if other is None else {"other": _about(other)})
         finally:
             await client.close()
 
+    async def _create(
+        self, client: CommandClient, namespace: str, name: str, arguments: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        spec = {"machine": name, **{key: arguments[key] for key in ("right", "reason", "seconds")}}
+        body = {"metadata": {"generateName": f"{name[:_LONGEST_PREFIX]}-"}, "spec": spec}
+        request = await client.create(CONSOLEREQUESTS.resource, body, namespace)
+        names = self._requests.setdefault((namespace, name), [])
+        names.append(str(request["metadata"]["name"]))
+        del names[:-_MOST_REQUESTS]
+        return request
+
     async def _requested(
         self, client: CommandClient, namespace: str, name: str
-    ) -> dict[str, Any] | None:
-        """Return the last request for a machine; ``None`` if there was none, or it was deleted."""
-        known = self._requests.get((namespace, name))
-        if known is None:
-            return None
-        try:
-            return await client.get(CONSOLEREQUESTS.resource, known, namespace)
-        except APIError as refusal:
-            if refusal.code != NotFound.code:
-                raise
-            return None
+    ) -> list[dict[str, Any]]:
+        """Return the newest requests for a machine, the last one first, without those that were deleted."""
+        requests = []
+        for known in reversed(self._requests.get((namespace, name), ())):
+            try:
+                requests.append(await client.get(CONSOLEREQUESTS.resource, known, namespace))
+            except APIError as refusal:
+                if refusal.code != NotFound.code:
+                    raise
+        return requests
 
 
 class Failed(Exception):
@@ -292,6 +312,17 @@ class Failed(Exception):
 def _is_for(request: Mapping[str, Any], arguments: Mapping[str, Any]) -> bool:
     """Return whether a request is for what a call asks for."""
     return all(request["spec"].get(key) == arguments[key] for key in ("right", "reason", "seconds"))
+
+
+def _live(requests: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
+    """Return the newest request that is approved, or else the newest that waits."""
+    return _newest(requests, APPROVED) or _newest(requests, PENDING)
+
+
+def _newest(requests: Sequence[dict[str, Any]], *states: str) -> dict[str, Any] | None:
+    """Return the first request that has one of these states; ``None`` if there is none."""
+    now = time.time()
+    return next((each for each in requests if state_of(each, now) in states), None)
 
 
 def _about(request: Mapping[str, Any]) -> Facts:

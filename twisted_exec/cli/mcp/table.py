@@ -184,8 +184,9 @@ TOOLS: tuple[Tool, ...] = (
         "request_access",
         "Ask for access",
         "Ask a person to approve your use of the machine's console, or see what became of an earlier request. The "
-        "person reads the reason. The answer says pending, approved, denied or expired: call it again later with the "
-        "same arguments, or with request. Another right, reason or time makes another request.",
+        "person reads the reason. The answer says pending, approved, denied, withdrawn or expired: call it again later "
+        "with the same arguments, or with request. Another right, reason or time makes another request; other is one "
+        "of yours that is approved or pending, too.",
         *_of_machine(
             {
                 "reason": _REASON,
@@ -196,6 +197,9 @@ TOOLS: tuple[Tool, ...] = (
                     "How long you need it.", minimum=60, maximum=86_400, default=ACCESS_SECONDS
                 ),
                 "request": string("An earlier request, by name.", maxLength=253),
+                "again": boolean(
+                    "Ask again with the same arguments, after a request was denied, withdrawn or has expired."
+                ),
             }
         ),
         acts=True,
@@ -225,7 +229,8 @@ TOOLS: tuple[Tool, ...] = (
         "Run a command",
         "Run a command in the shell at the machine's console, and return its output and exit code. The command is "
         "typed only if a shell answers a probe: the keys ctrl-u and enter, and a line with printf. A login, a boot loader, "
-        "a question and a full-screen program get no probe.",
+        "a question and a full-screen program get no probe. The command runs in a subshell: what cd, export and umask "
+        "set, and its jobs, do not last until the next call.",
         *_of_machine(
             {
                 "command": string(
