@@ -14,7 +14,7 @@ from twisted_exec.console.floor import Floor, Participant
 from twisted_exec.console.hidden_echo import HiddenEcho
 from twisted_exec.console.interfaces import IConsoleRecorder
 from twisted_exec.console.interruption import Interruption
-from twisted_exec.console.notices import RESTARTED, TYPED_AFTER, TYPED_BEFORE
+from twisted_exec.console.notices import GETS_INPUT, RESTARTED, TYPED_AFTER, TYPED_BEFORE
 from twisted_exec.console.output import ViewerOutput
 from twisted_exec.console.rate_limit import RateLimit
 from twisted_exec.console.shared_console_limits import ConsoleLimits
@@ -319,7 +319,7 @@ class ViewerInput:
         if missing:
             self._viewer.tell(Notice(f"the machine gets no input: {missing}"))
         elif self._viewer.role is Role.WRITER:
-            self._viewer.tell(Notice("the machine gets input now"))
+            self._viewer.tell(Notice(GETS_INPUT))
         return True
 
     def restarted(self, offset: int) -> None:

@@ -24,6 +24,8 @@ RESTARTED = Notice(LINE_AGAIN, NoticeKind.RESTARTED)
 """The notice to sessions that have waited, when the next line is open."""
 LINE_BACK = "the console line is back"
 """The notice that a lost line is open again."""
+GETS_INPUT = "the machine gets input now"
+"""The notice that as many people as a policy requires are connected."""
 TYPED_BEFORE = "typed before the machine started again"
 """Says which keys are discarded that arrive late."""
 TYPED_AFTER = "typed after the end of the machine"

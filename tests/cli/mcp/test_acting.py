@@ -13,18 +13,20 @@ from twisted.internet import reactor as _reactor
 from tests.cli.mcp.test_output import HOSTILE
 from tests.cli.mcp.test_tools import Server, ToolsCase
 from twisted_exec.cli.console import shell_run
+from twisted_exec.cli.console.session import NOT_SENT
+from twisted_exec.cli.mcp import held
 from twisted_exec.cli.mcp.acting import Actor, Failed
 from twisted_exec.cli.mcp.held import HINT, MOST_CONSOLES
 from twisted_exec.cli.mcp.output import ANSWER_BYTES, newest_output
 from twisted_exec.cli.mcp.tools import ConsoleTools
+from twisted_exec.console.notices import GETS_INPUT, LINE_BACK, RESTARTED, WAIT
 from twisted_exec.console.notices import HINT as PEOPLES_HINT
-from twisted_exec.console.notices import WAIT
 from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.interfaces import Break, Ending, Role
 from twisted_exec.streaming.remotecommand.resumable import Resumption
 from twisted_exec.streaming.remotecommand.serving import serve
 from twisted_exec.testing.console import ResumableAttachment
-from twisted_exec.wire.marks import At, Attendance, Notice, NoticeKind, NoticeRole
+from twisted_exec.wire.marks import At, Attendance, Notice, NoticeKind, NoticeRole, not_sent
 from twisted_exec.wire.resume import Position, Resumable
 from twisted_exec.wire.shell_run import mark, probe_mark
 
@@ -364,6 +366,52 @@ class ConsoleTests(ToolsCase):
         texts = [each["text"] for each in result["content"]]
         self.assertEqual(len(texts), 3)
         self.assertLessEqual(sum(len(each.encode()) for each in texts), ANSWER_BYTES)
+
+    async def test_discarded(self) -> None:
+        """Each call fails with the reason for which the server discards input, until input arrives again."""
+        withheld = "1 of 2 people"
+        transport = await self._first()
+        for notice, back in (
+            (Notice("x", NoticeKind.INTERRUPTED, why="it is off"), RESTARTED),
+            (not_sent(withheld), Notice(GETS_INPUT)),
+            (not_sent("no line"), Notice(LINE_BACK)),
+            (not_sent("bob types"), Notice("you type", NoticeKind.ROLE, NoticeRole.WRITER)),
+        ):
+            transport.send_mark(notice)
+            before, why = self.machine.received, notice.why
+            facts: dict[str, Any] = {}
+            while "input" not in facts:  # the mark is under way
+                facts = json.loads((await self.act("get_screen"))[0])
+            self.assertEqual(facts["input"], f"does not arrive: {why}")
+            for tool, arguments in (
+                ("send", {"text": "two\n"}),
+                ("send", {"text": "two\n", "wait_for": "two"}),
+                ("run", {"command": "id"}),
+                ("send", {"text": "two\n"}),
+            ):
+                self.assertEqual(await self.failure(tool, **arguments), f"{NOT_SENT}: {why}")
+            self.assertEqual(await self.failure("send_break"), f"BREAK was not sent: {why}")
+            texts = await self.act("wait_for", pattern="never", timeout_seconds=1)
+            facts = json.loads(texts[0])
+            self.assertEqual(facts["input"], f"does not arrive: {why}")
+            self.assertEqual((self.machine.received, self.machine.wishes), (before, []))
+            transport.send_mark(back)
+            while "input" in facts:  # the mark is under way
+                facts = json.loads((await self.act("get_screen"))[0])
+            await self.act("send", text="three\n")
+
+    async def _first(self) -> Any:
+        await self.act("send", text="one\n")
+        return self.machine.transport
+
+    async def test_discarded_without_end(self) -> None:
+        """A reason whose end the server does not say lasts until the server would say it again."""
+        self.patch(held, "TELL_AGAIN_SECONDS", 0.0)
+        transport = await self._first()
+        transport.send_mark(not_sent("the disk is full"))
+        self.assertIn("the disk is full", await self.failure("send", text="two\n"))
+        await self.act("send", text="three\n")
+        self.assertTrue(self.machine.received.endswith(b"three\r"))
 
     async def test_denied(self) -> None:
         """An agent without the right to type reads so."""

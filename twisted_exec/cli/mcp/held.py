@@ -7,6 +7,7 @@ The scripts of ``kubectl console --run`` and ``--expect`` drive it, one at a tim
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -16,14 +17,16 @@ from twisted.internet.task import deferLater
 
 from twisted_exec.api.status import APIError, BadGateway
 from twisted_exec.cli.console.script import Script, scripted_outcome
-from twisted_exec.cli.console.session import TIMED_OUT_CODE, Outcome
+from twisted_exec.cli.console.session import NOT_SENT, TIMED_OUT_CODE, Outcome
 from twisted_exec.cli.console.shell_run import new_nonce
-from twisted_exec.console.notices import WAIT, with_kind
+from twisted_exec.cli.messages import FAILED_CODE
+from twisted_exec.console.notices import GETS_INPUT, LINE_BACK, WAIT, with_kind
 from twisted_exec.kube.console import ConsoleOptions, open_console
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
+from twisted_exec.streaming.remotecommand.input_notices import TELL_AGAIN_SECONDS
 from twisted_exec.streaming.remotecommand.stream import ConsoleStream, ConsoleUser
 from twisted_exec.wire.endings import Ending
-from twisted_exec.wire.marks import At, Notice, NoticeRole
+from twisted_exec.wire.marks import At, Notice, NoticeKind, NoticeRole
 from twisted_exec.wire.resize import Break, Role
 from twisted_exec.wire.resume import Position
 from twisted_exec.wire.stream_options import CONSOLE
@@ -74,6 +77,7 @@ class HeldConsole(ConsoleUser):
         self._shown_at: Position | None = None
         self._recent = b""  # output before the next script, which looks at the last line
         self._role: Notice | None = None
+        self._blocked, self._blocked_until = "", 0.0
         self._ending = ""
         self._over: Deferred[Outcome] | None = None
         self._lock = DeferredLock()
@@ -154,6 +158,8 @@ class HeldConsole(ConsoleUser):
         await self._lock.acquire()
         try:
             await self._take_floor()
+            if self._not_writer() is None and (why := self.blocked):
+                return Outcome(FAILED_CODE, f"{NOT_SENT}: {why}")
             return await self._drive(script, printed, timeout_seconds)
         finally:
             self._lock.release()
@@ -173,8 +179,11 @@ class HeldConsole(ConsoleUser):
             attendance = self.stream.attendance
             if attendance is not None and not attendance.has_break:
                 raise APIError("this console has no BREAK; nothing was sent", code=409)
-            self.stream.wish(Break())
-            await self.settled()
+            if not self.blocked:
+                self.stream.wish(Break())
+                await self.settled()
+            if why := self.blocked:
+                raise APIError(f"BREAK was not sent: {why}", code=409, reason="Conflict")
         finally:
             self._lock.release()
             self._put_off()
@@ -187,6 +196,29 @@ class HeldConsole(ConsoleUser):
                 return False
             await deferLater(self._reactor, _LOOK_SECONDS)
         return True
+
+    @property
+    def blocked(self) -> str:
+        """
+        Why the machine gets no input of this session at present; empty if it does, as far as is known.
+
+        The server says once why it discards input, and says so again after a while if there is more. So this
+        lasts until the server says that input arrives again, or would say the reason again.
+        """
+        return self._blocked if self._reactor.seconds() < self._blocked_until else ""
+
+    def _follow_input(self, notice: Notice) -> None:
+        if notice.kind is NoticeKind.INTERRUPTED:
+            self._blocked, self._blocked_until = notice.why or notice.text, math.inf
+        elif notice.kind is NoticeKind.DISCARDED and notice.role is None and not notice.keys:
+            self._blocked = notice.why or notice.text
+            self._blocked_until = self._reactor.seconds() + TELL_AGAIN_SECONDS
+        elif (
+            notice.kind is NoticeKind.RESTARTED
+            or notice.role is NoticeRole.WRITER
+            or notice.text in (GETS_INPUT, LINE_BACK)
+        ):
+            self._blocked = ""
 
     def _not_writer(self) -> str | None:
         role = self._role
@@ -285,6 +317,7 @@ class HeldConsole(ConsoleUser):
         notice = _for_agent(with_kind(notice))
         if notice.role is not None:
             self._role = notice
+        self._follow_input(notice)
         if self._script is not None:
             self._script.noticed(notice)
 

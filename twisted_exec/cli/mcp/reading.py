@@ -17,7 +17,7 @@ from twisted_exec.api.dialects import DIALECTS, Dialect
 from twisted_exec.api.logs import LogOptions
 from twisted_exec.api.patterns import Pattern, PatternError, Search
 from twisted_exec.api.screens import ScreenForm, ScreenOptions
-from twisted_exec.api.status import BadGateway
+from twisted_exec.api.status import APIError, BadGateway
 from twisted_exec.cli.client import CommandClient
 from twisted_exec.cli.console.menu import MachineAccess
 from twisted_exec.cli.console.people import Person, people_at
@@ -155,6 +155,20 @@ class Reader:
                 "the server's answer is no screen; its release may be an earlier one"
             ) from None
         return facts, screen_rows(lines)
+
+    async def is_off(self, namespace: str, name: str) -> bool:
+        """Return whether the power of a machine is to be Off; false if the user may not read the machine."""
+        client = self.client()
+        try:
+            for dialect in DIALECTS:
+                try:
+                    machine = await client.get(dialect.workload, name, namespace)
+                except APIError:
+                    continue
+                return bool((machine.get("spec") or {}).get("power") == "Off")
+            return False
+        finally:
+            await client.close()
 
     async def log(
         self, namespace: str, name: str, arguments: Mapping[str, Any]

@@ -52,7 +52,7 @@ class ConsoleTools:
             "list_machines": self._list_machines,
             "get_screen": self._get_screen,
             "read_log": self._reader.log,
-            "wait_for": self._reader.wait,
+            "wait_for": self._wait_for,
             "who_is_watching": self._who_is_watching,
             "request_access": self._request_access,
             "send": self._actor.send,
@@ -144,7 +144,22 @@ class ConsoleTools:
         return await self._reader.machines("" if everywhere else namespace, selector, offset), None
 
     async def _get_screen(self, namespace: str, name: str, arguments: Mapping[str, Any]) -> _Result:
-        return await self._reader.screen(namespace, name, moment("at", arguments.get("at")))
+        at = moment("at", arguments.get("at"))
+        facts, rows = await self._reader.screen(namespace, name, at)
+        return facts if at is not None else await self._with_state(facts, namespace, name), rows
+
+    async def _wait_for(self, namespace: str, name: str, arguments: Mapping[str, Any]) -> _Result:
+        facts, rows = await self._reader.wait(namespace, name, arguments)
+        return facts if facts["matched"] else await self._with_state(facts, namespace, name), rows
+
+    async def _with_state(self, facts: Facts, namespace: str, name: str) -> Facts:
+        """Return facts with why nothing may happen at a machine: its power, and input that does not arrive."""
+        if await self._reader.is_off(namespace, name):
+            facts = {**facts, "power": "Off"}
+        console = self._consoles.held((namespace, name))
+        if console is not None and console.blocked:
+            facts = {**facts, "input": f"does not arrive: {console.blocked}"}
+        return facts
 
     async def _who_is_watching(self, namespace: str, name: str, _: Mapping[str, Any]) -> _Result:
         sessions = [
