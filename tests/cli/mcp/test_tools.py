@@ -39,6 +39,7 @@ class Server(Logs):
 
     :ivar user: of all requests, and the groups.
     :ivar lines: of the screen.
+    :ivar power: of ``vm``.
     :ivar requests: for consoles, by path.
     :ivar asked: paths of requests, with their methods.
     """
@@ -47,6 +48,7 @@ class Server(Logs):
         super().__init__()
         self.user, self.groups = "ada", ["dev"]
         self.lines = ["login:"]
+        self.power = "On"
         self.asked: list[str] = []
         self.requests: dict[str, object] = {}
 
@@ -56,6 +58,8 @@ class Server(Logs):
         if path.endswith("/selfsubjectreviews"):
             info = {"username": self.user, "groups": self.groups}
             respond_json(request, 201, {"status": {"userInfo": info}})
+        elif path.endswith("/machines/vm"):
+            respond_json(request, 200, {"spec": {"power": self.power}})
         elif path.endswith("/machines/vm/screen"):
             if self.problem is not None:
                 raise self.problem
@@ -211,6 +215,17 @@ class ReadTests(ToolsCase):
         facts, output = await self.call("get_screen")
         self.assertEqual(output.split("\n")[1:], ["| login:"])
         self.assertEqual((facts["next_offset"], facts["cursor"]), (6, {"row": 0, "column": 6}))
+
+    async def test_off(self) -> None:
+        """The screen of a machine whose power is Off, and a wait in vain, say so; an earlier screen does not."""
+        for power, expected in (("On", None), ("Off", "Off")):
+            self.served.power = power
+            facts, _ = await self.call("get_screen")
+            self.assertEqual(facts.get("power"), expected)
+            facts, _ = await self.call("wait_for", pattern="x", timeout_seconds=1)
+            self.assertEqual(facts.get("power"), expected)
+        facts, _ = await self.call("get_screen", at="2026-11-30T15:49:01Z")
+        self.assertNotIn("power", facts)
 
     async def test_large_screen(self) -> None:
         """Of a large screen the last rows are in the answer, which is as small as any."""
@@ -437,6 +452,8 @@ class IdentityTests(ToolsCase):
         line = await self.refusal("get_screen", machine="Demo-VM")
         self.assertIn('machine "Demo-VM" is no name: ', line)
         self.assertIn("lowercase", line)
+        line = await self.refusal("get_screen", machine="default/demo-vm")
+        self.assertEqual(line, 'get_screen: use machine "demo-vm" with namespace "default"')
         right = MissingRight("ada", "list", "compute.ironcore.dev", "machines", "", "default")
         refused = Forbidden("no", details={"causes": [right.cause("no")]})
         tool = BY_NAME["list_machines"]

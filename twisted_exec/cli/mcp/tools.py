@@ -86,6 +86,8 @@ class ConsoleTools:
         ):
             if problem:
                 line = f'{name}: {what} "{value[:_LONGEST_NAME]}" is no name: {problem[0]}'
+                if what == "machine" and (parts := _parts(value)):
+                    line = f'{name}: use machine "{parts[1]}" with namespace "{parts[0]}"'
                 return failure(_message(line))
         where = f"{namespace}/{machine}"
         try:
@@ -202,6 +204,14 @@ class ConsoleTools:
     ) -> _Result:
         recording = arguments.get("recording", "")
         return await self._actor.end_recording(namespace, name, recording), None
+
+
+def _parts(value: str) -> tuple[str, str] | None:
+    """Return the namespace and name of a machine that is named as in the facts of answers."""
+    namespace, slash, name = value.partition("/")
+    if not slash or [*dns_label(namespace), *dns_subdomain(name)]:
+        return None
+    return namespace, name
 
 
 def _facts(where: str, facts: Facts) -> str:
