@@ -568,6 +568,9 @@ class ApprovalTests(PolicyTestCase):
         message = self.not_opened(other)
         self.assertIn('request "r" is for the reason "OPS-1", not "OPS-2": give that', message)
         self.assertEqual(self.causes(other), ["ApprovalRequired"])
+        self.clock.advance(1)
+        self.request("waits", reason="OPS-3")
+        self.assertEqual(self.not_opened(other), message)
         for reason in ("", "OPS-1"):
             self.assertEqual(self.reason(self.applicant(reason=reason)), "OPS-1")
         self.clock.advance(1)

@@ -487,7 +487,12 @@ def _approval(policy: ParsedPolicy, session: _Session) -> Object:
             raise _not_counting(needs, lost, session, ask)
         needs = f"{needs}, which this session does not have"
     of_reason = [each for each in session.requests if _is_for_reason(each, applicant)]
-    latest = _latest(of_reason or session.requests, session.wanted, now)
+    of_others = [
+        each
+        for each in session.requests
+        if _right(each) >= session.wanted and _counts(each, applicant, now)
+    ]
+    latest = _latest(of_reason or of_others or session.requests, session.wanted, now)
     if latest is not None and state_of(latest, now) not in (PENDING, APPROVED):
         waiting = [
             each

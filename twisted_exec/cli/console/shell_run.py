@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 
 from twisted.internet.interfaces import IReactorTime
@@ -40,11 +40,11 @@ The command of ``--run`` did not run. It has not arrived whole at the shell, or 
 loader, or at a question of a program, shows a full-screen program, or no shell answers.
 """
 _OCCUPIED = (
-    "another kubectl console --run has the shell, so the command was not typed: try again when that has "
+    "another {run} has the shell, so the command was not typed: try again when that has "
     "ended; at the prompt of a shell {force} types in any case"
 )
 _NOT_ENDED = (
-    "the command of an earlier --run has not ended, so this command was not typed: try again when it has "
+    "the command of an earlier {earlier_run} has not ended, so this command was not typed: try again when it has "
     "ended; {stop}; at the prompt of a shell {force} types in any case"
 )
 _NOT_WHOLE = "the command did not arrive whole at the shell, so it was not run: the line loses what is typed; try again"
@@ -98,6 +98,8 @@ class Remedies:
     :ivar log_in: at the prompt of a login.
     :ivar boot: at the prompt of a boot loader.
     :ivar answer: at the question of a program.
+    :ivar leave: leaves a full-screen program.
+    :ivar run: another run, and ``earlier_run`` one before, by the name that the user knows.
     """
 
     force: str = "--force"
@@ -105,6 +107,9 @@ class Remedies:
     log_in: str = "log in first, as with --expect and --send"
     boot: str = "use --expect and --send, or boot a system first"
     answer: str = "answer it first, as with --send"
+    leave: str = "open the console to leave it"
+    run: str = "kubectl console --run"
+    earlier_run: str = "--run"
 
 
 def new_nonce() -> str:
@@ -173,7 +178,7 @@ class ShellRun(Script):
             return False
         line = _NOT_ENDED if has_begun else _OCCUPIED
         remedies = self._remedies
-        self._fail(OCCUPIED_CODE, line.format(stop=remedies.stop, force=remedies.force))
+        self._fail(OCCUPIED_CODE, line.format(**asdict(remedies)))
         return True
 
     def _output(self, data: bytes, plain: bytes) -> bytes:
@@ -275,7 +280,9 @@ class ShellRun(Script):
             prompt, remedy = "a program's", self._remedies.answer
         elif self._modes.full_screen and not _PROMPT.search(self._line):
             typed = "the command was not typed" if self.waiting else "nothing was typed"
-            line = f"a full-screen program is open on {self.machine}; {typed}: open the console to leave it"
+            line = (
+                f"a full-screen program is open on {self.machine}; {typed}: {self._remedies.leave}"
+            )
             self._fail(NO_SHELL_CODE, line)
             return True
         else:

@@ -52,6 +52,9 @@ REMEDIES = Remedies(
     log_in="log in first, with send",
     boot="use send, or boot a system first",
     answer="answer it first, with send",
+    leave="leave it with send, such as with its key for that",
+    run="run",
+    earlier_run="run",
 )
 
 

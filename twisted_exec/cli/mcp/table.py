@@ -265,8 +265,8 @@ TOOLS: tuple[Tool, ...] = (
     Tool(
         "leave_console",
         "Leave a console",
-        "End your session at the machine's console, so that others may type. A session without calls ends by itself "
-        "after two minutes.",
+        "End your session at the machine's console, so that others may type. A session ends by itself after "
+        "two minutes without send, run and send_break.",
         *_of_machine(),
         acts=True,
         idempotent=True,
