@@ -276,7 +276,8 @@ class ConsoleTests(ToolsCase):
         self.assertTrue(why.startswith("timed out"), why)
         self.assertIn("goes on in the console; send with keys ctrl-c stops it", why)
         self.assertIn("| hello", shown)
-        self.assertIn("has not ended", await self.failure("run", command="id"))
+        why = await self.failure("run", command="id")
+        self.assertIn("the command of an earlier run has not ended", why)
         await self.act("send", keys=["ctrl-c"])
         facts = json.loads((await self.act("run", command="id"))[0])
         self.assertEqual((facts["exit_code"], machine.attachments), (0, 1))
@@ -303,6 +304,18 @@ class ConsoleTests(ToolsCase):
         why = await self.failure("send", text="two\n")
         self.assertIn("not found", why)
         self.assertIn("your last session there ended: bob has ended the session", why)
+
+    async def test_idle(self) -> None:
+        """An agent whose session was left because it did not call reads so, if it may not open another."""
+        self.patch(held, "IDLE_SECONDS", 0.0)
+        await self.act("send", text="one\n")
+        del self.served.machines["default/vm"]
+        text = ""
+        while "not found" not in text:
+            await self.act("get_screen")  # which leaves time for the end
+            result = await self.agent.call("send", {"machine": "vm", "text": "two\n"})
+            text = result["content"][0]["text"]
+        self.assertIn("your last session there ended: no send or run for 120 s", text)
 
     async def test_observer(self) -> None:
         """While a person types, nothing of an agent's reaches the machine, and it reads who that is."""

@@ -44,6 +44,7 @@ GIVE_UP_SECONDS = 60.0
 SETTLED_SECONDS = 5.0
 """Time for the server to confirm what was typed."""
 _LEFT = "it was left"
+_RESTED = f"no send or run for {IDLE_SECONDS:.0f} s"
 _FLOOR_SECONDS = 3.0
 _LOOK_SECONDS = 0.05
 _RECENT_BYTES = 8 << 10
@@ -56,7 +57,7 @@ class HeldConsole(ConsoleUser):
     :param where: namespace and name.
     :param gone: called once, when the session is over.
     :ivar nonce: of the commands that it runs.
-    :ivar ending: why it is over, unless this side has left.
+    :ivar ending: why it is over, unless the agent has left.
     :ivar first: where the output begins that is not from before the session; ``None`` if unknown.
     """
 
@@ -262,11 +263,11 @@ class HeldConsole(ConsoleUser):
     def _late(self, seconds: float) -> None:
         self.conclude(Outcome(TIMED_OUT_CODE, f"timed out after {seconds:g} s"))
 
-    def close(self) -> None:
+    def close(self, why: str = _LEFT) -> None:
         """Leave the console."""
         if self._stream is not None:
             self._stream.leave()
-        self._ended(_LEFT)
+        self._ended(why)
 
     # The session, as the script sees it.
 
@@ -370,7 +371,7 @@ class HeldConsole(ConsoleUser):
         if self._lock.locked:
             self._put_off()
         else:
-            self.close()
+            self.close(_RESTED)
 
 
 def _for_agent(notice: Notice) -> Notice:
@@ -385,7 +386,7 @@ class Consoles:
     """
     The consoles that one agent holds.
 
-    :ivar endings: why the last session at a console ended, by namespace and name; only of those that others ended.
+    :ivar endings: why the last session at a console ended, by namespace and name; unless the agent has left.
 
     :param config: the server, and the agent's identity.
     """
