@@ -181,7 +181,7 @@ class AgentCase(TestCase):
 
     async def approved(self, agent: Agent) -> str:
         """Ask for access, and let bob approve; return the request's name."""
-        name: str = (await self.facts(agent, "request_access", **REASON))["request"]
+        name: str = (await self.facts(agent, "request_access", **REASON, again=True))["request"]
         await self.done("request", "approve", name, user="bob")
         return name
 
