@@ -72,6 +72,17 @@ test("what is in the way of a new session in a used terminal is said over its ou
   assert.deepEqual(told, [true, false, true]);
 });
 
+test("a connection that came back is news for some seconds; then the line has room for the viewers again", (t) => {
+  t.mock.timers.enable({ apis: ["Date"] });
+  const { made } = line(0);
+  made.state("resumed", { seconds: 3, missed: 0 });
+  const classes = () => made.element.className.split(" ");
+  assert.deepEqual([made.element.children[0].text, classes().includes("resumed")], ["Reconnected after 3s", true]);
+  t.mock.timers.tick(11_000);
+  made.role(WRITER, true); // as each second
+  assert.deepEqual([made.element.children[0].text, classes().includes("resumed")], ["Connected", false]);
+});
+
 test("a session that is not open yet takes no keys: the line says how many wait for it, but not to an observer", () => {
   const { made, shown } = line(2);
   made.state("connecting", {});

@@ -9,7 +9,7 @@ import { minute } from "../times.js";
 import { askFor, silenceText, skeleton } from "../views/parts.js";
 import { rowOf } from "../views/request_model.js";
 import { Company, MOST_TOLD } from "./company.js";
-import { amount, causeText, isAway, isOpeningAgain, othersText, presentText, recordedFor, roleText, sentence, unansweredText, viewerCount, viewerNames, waitingText, withRoles, writerText } from "./texts.js";
+import { amount, causeText, isAway, isBackNow, isOpeningAgain, othersText, presentText, recordedFor, roleText, sentence, unansweredText, viewerCount, viewerNames, waitingText, withRoles, writerText } from "./texts.js";
 
 const TICK_MILLISECONDS = 1000;
 const NAMES_MILLISECONDS = 700; // the object of a session appears a moment after it
@@ -407,7 +407,7 @@ export class StatusLine {
     const isStopped = this.#machineText.textContent !== "";
     const { isObserver, withheld } = this.#role.roles;
     const { name } = this.#state;
-    const others = { ended: name === "ended", resumed: name === "resumed", withheld: this.#isAnswering && !isStopped && !isObserver && withheld !== "", wordy: (this.#roleText.textContent ?? "").length > MOST_BESIDE_VIEWERS };
+    const others = { ended: name === "ended", resumed: isBackNow(this.#state, Date.now()), withheld: this.#isAnswering && !isStopped && !isObserver && withheld !== "", wordy: (this.#roleText.textContent ?? "").length > MOST_BESIDE_VIEWERS };
     this.element.className = ["status-line", isStopped && kind === "good" ? "stopped" : kind, ...Object.keys(others).filter((each) => others[each])].join(" ");
     const { echo, roundTrip } = this.#facts;
     const speeds = [

@@ -83,10 +83,15 @@ function waitsForLogin({ unauthorized, code }) {
  * @param {{name: string, detail: object, at: number, silentSince: number | null}} state
  * @param {number} now milliseconds
  */
-export function presentText({ name, detail, at, silentSince }, now) {
+export function presentText(state, now) {
+  const { name, detail, silentSince } = state;
   if (silentSince !== null) return { kind: "waiting", text: `No answer for ${duration(now - silentSince)}` };
-  const isOld = name === "resumed" && now - at > RESUMED_MILLISECONDS;
-  return isOld ? stateText("open", {}, now) : stateText(name, detail, now);
+  return name === "resumed" && !isBackNow(state, now) ? stateText("open", {}, now) : stateText(name, detail, now);
+}
+
+/** Whether it is news that a connection has come back. */
+export function isBackNow({ name, at }, now) {
+  return name === "resumed" && now - at <= RESUMED_MILLISECONDS;
 }
 
 /** Whether a new session connects in a terminal that has been used, and no server has been stopped. */
