@@ -246,13 +246,7 @@ class LostKeysTests(WebTestCase):
         and with those that are typed later.
         """
         ada = await self.open_console("ada")
-        await self.switch("Off")
-        await ada.until_page("waits up to")
-        await self.type(ada, 4)
-        await ada.until_page("What you type is not sent")
-        await self.deployment.machine_in_state("vm-1", "Shutdown")
-        await self.switch("On")
-        await self.check_counted(ada, unsent=4)
+        await self.type_while_off(ada, 4)
         await self.type_to_machine(ada)
         await self.switch("Off")
         await ada.until_page("waits up to")
@@ -269,13 +263,7 @@ class LostKeysTests(WebTestCase):
     async def test_two_losses(self) -> None:
         """Each loss of keys is a line of the warning, with its own cause, whatever happens later."""
         ada = await self.open_console("ada")
-        await self.switch("Off")
-        await ada.until_page("waits up to")
-        await self.type(ada, 4)
-        await ada.until_page("What you type is not sent")
-        await self.deployment.machine_in_state("vm-1", "Shutdown")
-        await self.switch("On")
-        await self.check_counted(ada, unsent=4)
+        await self.type_while_off(ada, 4)
         first = "4 keys typed before the machine started again were discarded."
         await self.end_sessions()
         await ada.until_page("has ended this session|admin deleted")
@@ -284,6 +272,16 @@ class LostKeysTests(WebTestCase):
         both = f"{first} 3 keys typed meanwhile were discarded."
         await ada.page.until(f"{_WARNING} === {json.dumps(both)}")
         self.check_faults()
+
+    async def type_while_off(self, user: User, count: int) -> None:
+        """Power the machine off, type, and power it on: the page counts the keys."""
+        await self.switch("Off")
+        await user.until_page("waits up to")
+        await self.type(user, count)
+        await user.until_page("What you type is not sent")
+        await self.deployment.machine_in_state("vm-1", "Shutdown")
+        await self.switch("On")
+        await self.check_counted(user, unsent=count)
 
     async def switch(self, power: str) -> None:
         await self.deployment.client.patch(MACHINES, "vm-1", {"spec": {"power": power}}, "default")
