@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -351,6 +352,32 @@ class EchoTests(SynchronousTestCase):
         self.assertEqual(echoes.feed(0, first.text[:30]), [])
         self.assertEqual(echoes.feed(40, first.text[30:] + b"\r\n\x1b"), [])
         self.assertIsNone(echoes.undecided)
+
+    def test_abandoned(self) -> None:
+        """The beginning of a line is awaited until the line is abandoned; a whole line stays awaited."""
+        first, second = self.run_lines("true")
+        echoes = Echoes()
+        echoes.expect(replace(first, is_whole=False))
+        echoes.feed(0, b"# " + first.text[:30])
+        self.assertEqual(echoes.undecided, 2)
+        echoes.abandon()
+        self.assertFalse(echoes)
+        self.assertEqual(echoes.feed(32, b""), [])
+        self.assertIsNone(echoes.undecided)
+        echoes.expect(second)
+        echoes.abandon()
+        self.assertTrue(echoes)
+
+    def test_decided(self) -> None:
+        """The mark of a command that has begun ends all waiting, also in the middle of what may be an echo."""
+        _, second = self.run_lines("true")
+        begun = mark(b"B" + NONCE.encode())
+        for output in (begun, begun + b"# ", begun + b"# " + second.text[:20]):
+            for pieces in ([output], [output[at : at + 1] for at in range(len(output))]):
+                shown, echoes = self.found(pieces, [second])
+                self.assertEqual(shown, output)
+                self.assertFalse(echoes)
+                self.assertIsNone(echoes.undecided)
 
     def test_inside_a_line(self) -> None:
         """The text of a typed line inside another line stays; its echo behind it is found."""

@@ -382,13 +382,12 @@ class Echoes:
             self._drop(at)
             if end is None:
                 self.undecided = self._offset
-                if is_decided:
-                    self.forget()
-                return echoes
+                break
             echoes.append(tuple(_hidden(line, self._output[: end - at], self._offset)))
             self._drop(end - at)
             del self._awaited[: self._awaited.index(line) + 1]
-        self._output, self.undecided = b"", None
+        else:
+            self._output, self.undecided = b"", None
         if is_decided:
             self.forget()
         return echoes
