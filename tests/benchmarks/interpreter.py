@@ -6,12 +6,19 @@ Distributions and ``python.org`` build theirs with them; a plain ``./configure &
 
 from __future__ import annotations
 
+import os
 import platform
 import re
+import subprocess
 import sysconfig
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+from unittest.mock import patch
+
+from tests.flows.programs import script
 
 
 @dataclass(frozen=True)
@@ -60,3 +67,19 @@ def heading(name: str) -> str:
     own = build(sysconfig.get_config_vars())
     line = f"== {name}: Python {platform.python_version()}, {own} =="
     return line if own.optimized else f"{line}\n== NOT OPTIMIZED: do not compare these figures =="
+
+
+@contextmanager
+def with_bytecode(directory: Path, plugin: str) -> Iterator[None]:
+    """
+    Let programs load bytecode, as those of users do, and have that of one program compiled.
+
+    A program that compiles keeps free memory, in which connections would hide.
+
+    :param directory: where the bytecode is.
+    """
+    with patch.dict(os.environ, PYTHONPYCACHEPREFIX=str(directory / "bytecode")):
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+        words = [script("twistd"), plugin, "--help"]
+        subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
+        yield

@@ -23,7 +23,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from unittest.mock import patch
 
 import yaml
 from twisted.internet.threads import deferToThread
@@ -38,6 +37,7 @@ from twisted_exec.api import kinds
 from .chain import run
 from .console import Console, user_context
 from .fairness.doors import Door, command, role
+from .interpreter import with_bytecode
 from .one_hop import cpu_seconds, wait_until
 from .terminal import Terminal
 
@@ -283,11 +283,7 @@ def main(directory: Path) -> None:
             await deployment.stop()
             reserved.release()
 
-    # As for users, with bytecode: what compiles has more memory, in which the sessions would hide.
-    with patch.dict(os.environ, PYTHONPYCACHEPREFIX=str(directory / "bytecode")):
-        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-        words = [script("twistd"), "exec-sshd", "--help"]
-        subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
+    with with_bytecode(directory, DOOR):
         run_reactor(measured)
 
 

@@ -4,142 +4,18 @@ The row ``agents``: a crowd of agents at a door of a chain, each with a session,
 
 from __future__ import annotations
 
-import json
-import os
 import ssl
 import time
 from contextlib import ExitStack
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from twisted.internet import reactor as _reactor
-
-from tests.auth.provider import Provider
+from tests.benchmarks.agent_door import Agent, AgentAccess
 from tests.benchmarks.console import connect
-from tests.flows import programs
-from tests.flows.test_three_programs import binding
-from tests.tls.support import server_identity, write
-from twisted_exec.api.kinds import ROLEBINDINGS
 from twisted_exec.cli.mcp.protocol import VERSIONS
-
-if TYPE_CHECKING:
-    from tests.benchmarks.fairness.bench import MeasuredDeployment
-
-reactor: Any = _reactor
 
 AGENTS = 500
 AT_ONCE = 50
 """Connections of one thread."""
-_ROLES = ("console-operator", "view")
-
-
-@dataclass(frozen=True)
-class AgentAccess:
-    """Address of a door, and a token for each agent."""
-
-    port: int
-    ca: str
-    tokens: list[str]
-
-
-class AgentDoor:
-    """``exec-mcp`` in front of a chain, with an identity provider."""
-
-    def __init__(self, chain: MeasuredDeployment) -> None:
-        self._chain = chain
-        self._provider = Provider()
-        self._program: programs.Program | None = None
-
-    async def start(self) -> AgentAccess:
-        """Start both; return the agents' way to the door."""
-        chain, provider = self._chain, self._provider
-        directory = chain.path("door")
-        await provider.listen(reactor, directory)
-        identity = server_identity("localhost")
-        certificate = write(directory, "door.crt", identity.certificate_pem)
-        key = write(directory, "door.key", identity.key_pem)
-        os.chmod(key, 0o600)
-        port = chain.reserved.add()
-        url = f"https://localhost:{port}/mcp"
-        issuer = {
-            "url": provider.url,
-            "audiences": [url],
-            "certificateAuthority": provider.ca_pem.decode(),
-        }
-        claims = {name: {"claim": name, "prefix": ""} for name in ("username", "groups")}
-        configuration = {
-            "apiVersion": "apiserver.config.k8s.io/v1",
-            "kind": "AuthenticationConfiguration",
-            "jwt": [{"issuer": issuer, "claimMappings": claims}],
-        }
-        path = Path(directory, "authentication.yaml")
-        path.write_text(json.dumps(configuration))
-        for role in _ROLES:
-            bound = binding(f"agents-{role}", role)
-            bound["subjects"] = [
-                {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name}
-                for kind, name in (("Group", "agents"), ("User", "crowd"))
-            ]
-            await chain.client.create(ROLEBINDINGS.resource, bound, "default")
-        self._program = programs.twistd(
-            "exec-mcp",
-            f"--kubeconfig={chain.kubeconfig('exec-mcp', ['system:masters'])}",
-            f"--resource-url={url}",
-            f"--listen=tcp:{port}:interface=127.0.0.1",
-            "--health-listen=",
-            f"--tls-cert-file={certificate}",
-            f"--tls-private-key-file={key}",
-            f"--authentication-config={path}",
-        )
-        await self._program.until(rb"starting on %d" % port)
-        common = {"groups": ["agents"], "aud": url, "exp": int(time.time()) + 7200}
-        tokens = [
-            provider.token(username=f"agent:crowd:a{at}", **common).decode() for at in range(AGENTS)
-        ]
-        return AgentAccess(port, write(directory, "ca.crt", provider.ca_pem), tokens)
-
-    async def stop(self) -> None:
-        """End both."""
-        if self._program is not None:
-            await self._program.stop()
-        await self._provider.stop()
-
-
-class _Agent:
-    def __init__(self, door: AgentAccess, token: str, line: ssl.SSLSocket) -> None:
-        self._line, self._answers = line, line.makefile("rb")
-        self._head = f"Host: localhost:{door.port}\r\nAuthorization: Bearer {token}\r\n"
-        self._session = ""
-        self._id = 0
-
-    def ask(self, method: str, **params: Any) -> int:
-        """Send a request; return its size."""
-        self._id += 1
-        body = {"jsonrpc": "2.0", "id": self._id, "method": method, "params": params}
-        raw = json.dumps(body).encode()
-        session = f"Mcp-Session-Id: {self._session}\r\n" if self._session else ""
-        request = (
-            f"POST /mcp HTTP/1.1\r\n{self._head}{session}Content-Type: application/json\r\n"
-            f"Content-Length: {len(raw)}\r\n\r\n"
-        ).encode() + raw
-        self._line.sendall(request)
-        return len(request)
-
-    def answer(self) -> str:
-        """Read a response; return its code, or ``failed`` for a tool that failed."""
-        status = self._answers.readline()
-        if not status:
-            raise EOFError("closed without an answer")
-        length = 0
-        while (header := self._answers.readline()) not in (b"\r\n", b""):
-            name, _, value = header.partition(b":")
-            if name.lower() == b"content-length":
-                length = int(value)
-            elif name.lower() == b"mcp-session-id":
-                self._session = value.strip().decode()
-        body = self._answers.read(length)
-        return "failed" if b'"isError":true' in body else status.split()[1].decode()
 
 
 def flood(door: AgentAccess, tokens: list[str], done: Any, until: float) -> None:
@@ -150,7 +26,7 @@ def flood(door: AgentAccess, tokens: list[str], done: Any, until: float) -> None
         for token in tokens:
             line = stack.enter_context(connect(door.port, tls))
             line.settimeout(60)
-            agents.append(_Agent(door, token, line))
+            agents.append(Agent(door, token, line))
         for agent in agents:
             agent.ask("initialize", protocolVersion=VERSIONS[0])
         for agent in agents:

@@ -24,12 +24,13 @@ from contextlib import ExitStack, suppress
 from functools import partial
 
 from tests.apiserver.attacks import SPDY, WEBSOCKET, Attack, Target
+from tests.benchmarks.agent_door import AgentAccess
 from tests.flows.sessions.test_hostile import frame
 from twisted_exec.api import kinds
 from twisted_exec.wire.spdy_connection import SPDYConnection
 
 from . import ssh_attacks
-from .agents import AGENTS, AT_ONCE, AgentAccess, flood
+from .agents import AGENTS, AT_ONCE, flood
 from .work import Access, Done, Work
 
 SINK, LOUD = "sink", "loud"

@@ -46,6 +46,7 @@ from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.threads import deferToThread
 
 from tests import procfs
+from tests.benchmarks.agent_door import AgentAccess, AgentDoor
 from tests.benchmarks.chain import run
 from tests.benchmarks.console import Console, connect, user_context
 from tests.benchmarks.ironcore import CHECKOUT
@@ -54,8 +55,9 @@ from tests.flows.deployment import CLASSES, Deployment, run_reactor
 from tests.flows.test_three_programs import binding
 from tests.runtimes.bmc.server import HOST, PASSWORD, USER
 from twisted_exec.api import kinds
+from twisted_exec.api.agents import agent_name
 
-from .agents import AgentAccess, AgentDoor
+from .agents import AGENTS
 from .attacks import (
     BMC,
     COPIED_KEYS,
@@ -154,7 +156,8 @@ class MeasuredDeployment(Deployment):
 
     async def use_agent_door(self) -> None:
         """Start a door for agents."""
-        self.agent_door = AgentDoor(self)
+        agents = [agent_name("crowd", f"a{number}") for number in range(AGENTS)]
+        self.agent_door = AgentDoor(self, agents)
         self.agent_access = await self.agent_door.start()
 
     async def use_door(self) -> None:

@@ -21,7 +21,7 @@ class Access:
     :param users: certificate and key by user.
     :param ssh_port: of the ssh door; 0 without one.
     :param ssh_key: path of the editor's key for it.
-    :param agents: fields of an :class:`~tests.benchmarks.fairness.agents.AgentAccess`; empty without that door.
+    :param agents: fields of an :class:`~tests.benchmarks.agent_door.AgentAccess`; empty without that door.
     """
 
     port: int
