@@ -36,6 +36,7 @@ from . import (
     starts,
     syscalls,
     trace,
+    waiting_agents,
     watching,
 )
 from .fairness import bench as fairness_bench
@@ -103,6 +104,10 @@ BENCHMARKS = {
     "ssh-door": Benchmark(
         ssh_door.main,
         "a console by ssh through exec-sshd, beside sshd and kubectl console: open, key, output, memory",
+    ),
+    "waiting-agents": Benchmark(
+        waiting_agents.main,
+        "exec-mcp with 1 000 agents of 500 people that wait for output: memory and CPU",
     ),
     "listing": Benchmark(
         listing.main,
