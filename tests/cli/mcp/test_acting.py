@@ -40,11 +40,13 @@ class Machine(ResumableAttachment):
 
     :ivar notices: for the user, as soon as the session begins.
     :ivar answer: printed behind each echo.
+    :ivar takes_over: a person takes the console as soon as something is typed.
     """
 
     def __init__(self, *notices: Notice) -> None:
         super().__init__()
         self.notices, self.answer = notices, b""
+        self.takes_over = False
 
     def attached(self, transport: Any) -> None:
         super().attached(transport)
@@ -54,6 +56,8 @@ class Machine(ResumableAttachment):
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
         self.prints(data.replace(b"\r", b"\r\n") + self.answer)
+        if self.takes_over:
+            self.transport.send_mark(observer("bob has taken over"))
 
     def wished(self, wish: Any) -> None:
         super().wished(wish)
@@ -338,6 +342,37 @@ class ConsoleTests(ToolsCase):
             pass  # the mark is under way
         self.assertEqual(self.machine.wishes, [Role.WRITER])
         self.assertEqual(self.machine.received, b"one\rthree\r")
+
+    async def test_takeover_during_a_call(self) -> None:
+        """A call that waits for an answer ends when a person takes the console, and names the person."""
+        await self.act("send", text="one\n")
+        self.machine.takes_over = True
+        why = await self.failure("send", text="two\n", wait_for="never", timeout_seconds=60)
+        self.assertIn(f"bob has taken over {HINT}", why)
+        self.assertEqual(self.machine.received, b"one\rtwo\r")
+
+    async def test_takeover_between_calls(self) -> None:
+        """The first call after a person had the console sends nothing and says so, although that person has left."""
+        for tool, arguments in (
+            ("send", {"text": "two\n"}),
+            ("send_break", {}),
+        ):
+            await self.act("send", text="one\n")
+            before = self.machine.received
+            transport: Any = self.machine.transport
+            transport.send_mark(observer("bob has taken over"))
+            transport.send_mark(Notice("bob has left", NoticeKind.ROLE, NoticeRole.WRITER))
+            transport.send_mark(not_sent("marked"))
+            facts: dict[str, Any] = {}
+            while "input" not in facts:  # the marks are under way
+                facts = json.loads((await self.act("get_screen"))[0])
+            transport.send_mark(Notice(GETS_INPUT))
+            while "input" in facts:
+                facts = json.loads((await self.act("get_screen"))[0])
+            why = await self.failure(tool, **arguments)
+            self.assertIn("bob took this console over since your last call", why)
+            self.assertEqual((self.machine.received, self.machine.wishes), (before, []))
+            await self.act("send", text="three\n")
 
     async def test_visit_goes_on(self) -> None:
         """A command that was not typed, or takes too long, does not end the visit, whose approval would go with it."""

@@ -92,12 +92,20 @@ class Typing(Script):
         self._conclude(Outcome())
 
 
+class _Answer(Expect):
+    """Types, and waits for an answer, which must not be that to the keys of another user."""
+
+    @property
+    def _types(self) -> bool:
+        return True
+
+
 class _Run(ShellRun):
     """A run whose messages have no text of the machine."""
 
     @property
     def last_line(self) -> str:
-        return _BELOW
+        return _BELOW if super().last_line else ""
 
     @property
     def shown_line(self) -> bytes:
@@ -146,7 +154,7 @@ class Actor:
         pattern = arguments.get("wait_for")
         script: Script = Typing(self._reactor, data)
         if (search := search_of(pattern)) is not None:
-            script = Expect(self._reactor, [data, ("wait_for", search)], limited=False)
+            script = _Answer(self._reactor, [data, ("wait_for", search)], limited=False)
         console = await self._consoles.at((namespace, name), arguments.get("reason", ""))
         facts, rows, outcome = await self._drive(console, script, arguments["timeout_seconds"])
         if search is not None:
@@ -204,13 +212,13 @@ class Actor:
         await console.send_break()
         return {"sent": "BREAK"}
 
-    def leave(self, namespace: str, name: str) -> Facts:
-        """End the session at a console."""
+    async def leave(self, namespace: str, name: str) -> Facts:
+        """End the session at a console, when the machine has what was typed."""
         console = self._consoles.held((namespace, name))
         if console is None:
             return {"left": False}
         facts: Facts = {"left": True}
-        if waiting := console.waiting_keys:
+        if not await console.settled() and (waiting := console.waiting_keys):
             facts["warning"] = f"the machine may not get the last {waiting} keys"
         console.close()
         return facts

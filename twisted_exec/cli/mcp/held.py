@@ -78,6 +78,8 @@ class HeldConsole(ConsoleUser):
         self._shown_at: Position | None = None
         self._recent = b""  # output before the next script, which looks at the last line
         self._role: Notice | None = None
+        self._has_floor = False  # since it typed, or was told so
+        self._taken_by = ""  # a user about whom the agent has not read yet
         self._blocked, self._blocked_until = "", 0.0
         self._ending = ""
         self._over: Deferred[Outcome] | None = None
@@ -159,7 +161,8 @@ class HeldConsole(ConsoleUser):
         await self._lock.acquire()
         try:
             await self._take_floor()
-            if self._not_writer() is None and (why := self.blocked):
+            takeover = self._past_takeover()
+            if self._not_writer() is None and (why := takeover or self.blocked):
                 return Outcome(FAILED_CODE, f"{NOT_SENT}: {why}")
             return await self._drive(script, printed, timeout_seconds)
         finally:
@@ -175,15 +178,16 @@ class HeldConsole(ConsoleUser):
         await self._lock.acquire()
         try:
             await self._take_floor()
+            takeover = self._past_takeover()
             if (problem := self._not_writer()) is not None:
                 raise APIError(problem, code=409, reason="Conflict")
             attendance = self.stream.attendance
             if attendance is not None and not attendance.has_break:
                 raise APIError("this console has no BREAK; nothing was sent", code=409)
-            if not self.blocked:
+            if not takeover and not self.blocked:
                 self.stream.wish(Break())
                 await self.settled()
-            if why := self.blocked:
+            if why := takeover or self.blocked:
                 raise APIError(f"BREAK was not sent: {why}", code=409, reason="Conflict")
         finally:
             self._lock.release()
@@ -220,6 +224,16 @@ class HeldConsole(ConsoleUser):
             or notice.text in (GETS_INPUT, LINE_BACK)
         ):
             self._blocked = ""
+
+    def _past_takeover(self) -> str:
+        """Return, once, that a user has taken this console over since the last call, and left it; or empty."""
+        name, self._taken_by = self._taken_by, ""
+        if not name:
+            return ""
+        return (
+            f"{name} took this console over since your last call, and has left it again; look at what happened, "
+            "and call again only if your work still stands"
+        )
 
     def _not_writer(self) -> str | None:
         role = self._role
@@ -278,6 +292,7 @@ class HeldConsole(ConsoleUser):
 
     def typed(self, data: bytes) -> None:
         if self._stream is not None:
+            self._has_floor = True
             self._typed_at = self._typed_at or self.position
             self._stream.write(data)
 
@@ -317,10 +332,17 @@ class HeldConsole(ConsoleUser):
     def notice(self, notice: Notice) -> None:
         notice = _for_agent(with_kind(notice))
         if notice.role is not None:
-            self._role = notice
+            self._follow_role(notice)
         self._follow_input(notice)
         if self._script is not None:
             self._script.noticed(notice)
+
+    def _follow_role(self, notice: Notice) -> None:
+        self._role = notice
+        had_floor, self._has_floor = self._has_floor, notice.role is NoticeRole.WRITER
+        is_told = self._script is not None and not self._script.is_over
+        if had_floor and notice.role is NoticeRole.OBSERVER and not is_told:
+            self._taken_by = notice.writer or "another user"
 
     def placed(self, mark: At) -> None:
         if self.first is None:

@@ -184,8 +184,8 @@ TOOLS: tuple[Tool, ...] = (
         "request_access",
         "Ask for access",
         "Ask a person to approve your use of the machine's console, or see what became of an earlier request. The "
-        "person reads the reason. The answer says pending, approved, denied, withdrawn or expired: call it again later "
-        "with the same arguments, or with request. Another right, reason or time makes another request; other is one "
+        "person reads the reason. The answer says pending, approved, denied, withdrawn, used or expired: call it again "
+        "later with the same arguments, or with request. Another right, reason or time makes another request; other is one "
         "of yours that is approved or pending, too.",
         *_of_machine(
             {

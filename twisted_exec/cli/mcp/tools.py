@@ -191,7 +191,7 @@ class ConsoleTools:
         return await self._actor.power(namespace, name, arguments["state"]), None
 
     async def _leave_console(self, namespace: str, name: str, _: Mapping[str, Any]) -> _Result:
-        return self._actor.leave(namespace, name), None
+        return await self._actor.leave(namespace, name), None
 
     async def _start_recording(
         self, namespace: str, name: str, arguments: Mapping[str, Any]
