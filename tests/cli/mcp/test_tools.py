@@ -198,6 +198,17 @@ class ReadTests(ToolsCase):
         facts, _ = await self.call("wait_for", offset=0, pattern="login", timeout_seconds=1)
         self.assertEqual((facts["matched"], facts["next_offset"]), (False, 4))
 
+    async def test_wait_for_the_end(self) -> None:
+        """A wait ends with the log, such as when the machine is deleted, and says so."""
+        self.served.journal.append(b"one\r\n")
+        waiting = Deferred.fromCoroutine(
+            self.call("wait_for", offset=0, pattern="two", timeout_seconds=60)
+        )
+        self.served.journal.close()
+        facts, _ = await waiting
+        self.assertEqual((facts["matched"], facts["next_offset"]), (False, 5))
+        self.assertIn("ended", facts["log"])
+
     async def test_hostile(self) -> None:
         """A machine that prints instructions and sequences: they are in marked rows, without sequences."""
         self.served.journal.append(HOSTILE + INSTRUCTION)

@@ -408,7 +408,7 @@ class Consoles:
     """
     The consoles that one agent holds.
 
-    :ivar endings: why the last session at a console ended, by namespace and name; unless the agent has left.
+    :ivar endings: why the last session at a console ended, by namespace and name; unless the agent has left, or knows.
 
     :param config: the server, and the agent's identity.
     """

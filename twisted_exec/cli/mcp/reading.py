@@ -212,8 +212,12 @@ class Reader:
             frames=True,
         )
         waiting = _Reading(self._reactor, until=search)
-        await waiting.read(self._log(namespace, name), options, arguments["timeout_seconds"])
-        return {"matched": waiting.has_matched, **waiting.facts()}, waiting.rows
+        timeout_seconds = arguments["timeout_seconds"]
+        is_over = await waiting.read(self._log(namespace, name), options, timeout_seconds)
+        facts = {"matched": waiting.has_matched, **waiting.facts()}
+        if is_over and not waiting.has_matched:
+            facts["log"] = "ended; list_machines says whether the machine still exists"
+        return facts, waiting.rows
 
     def _log(self, namespace: str, name: str) -> MachineLog:
         return MachineLog(

@@ -103,7 +103,7 @@ class ConsoleTools:
             return failure(_message(str(problem)))
         except APIError as refusal:
             line = self._explain(refusal, tool, namespace, machine)
-            if ending := self._consoles.endings.get((namespace, machine)):
+            if ending := self._consoles.endings.pop((namespace, machine), ""):
                 line += f"; your last session there ended: {printable(one_line(ending))}"
             return failure(line)
         blocks = [_facts(where if machine else "", facts)]
