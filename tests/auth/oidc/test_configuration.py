@@ -154,11 +154,26 @@ class ReadConfigurationTests(SynchronousTestCase):
         """Another kind of document is refused, with the expected kind."""
         self.assertRefused(b"", "is not a YAML object")
         self.assertRefused(b"- a", "is not a YAML object")
-        self.assertRefused(b"{", "is not a YAML object")
-        self.assertRefused(b"\xff", "is not a YAML object")
-        self.assertRefused(b"a: 1\na: 2", "a occurs more than once")
         self.assertRefused(changed("kind", "Config"), "it is no AuthenticationConfiguration of")
         self.assertRefused(changed("apiVersion", "v1"), "it is no AuthenticationConfiguration of")
+
+    def test_no_yaml(self) -> None:
+        """A file that is not YAML is refused with the line of its fault."""
+        for content, why in (
+            (b"{", "not YAML: line 2, column 1: "),
+            (
+                WHOLE.replace(b"  claimMappings:", b" claimMappings:"),
+                "not YAML: line 15, column 2: ",
+            ),
+            (b"jwt:\n\tissuer: a", "not YAML: line 2, column 1: "),
+            (b"\xff", "not YAML: invalid start byte at byte 0"),
+            (b"a: 1\na: 2", "line 2: the key 'a' is there twice; remove or rename one of them"),
+            (b"a: &b 1\nc: *b", "line 2: aliases (*) are not accepted"),
+            (b"[" * 100, "nested more than 64 levels deep"),
+            (b"a\x1b[1m: [", "control characters are not allowed"),
+            (b"[" + b"0," * (1 << 15) + b"]", "more than 16384 keys and values"),
+        ):
+            self.assertRefused(content, why)
 
     def test_fields(self) -> None:
         """Each refusal names its field."""

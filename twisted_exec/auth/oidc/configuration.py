@@ -14,8 +14,7 @@ from typing import Any
 
 from twisted.internet.interfaces import IReactorTime
 
-from twisted_exec.api import bodies
-from twisted_exec.api.status import APIError
+from twisted_exec.api.yaml_reader import Rules, YAMLProblem, parse_yaml
 from twisted_exec.auth.oidc.claims import (
     CLAIMS,
     USER,
@@ -31,6 +30,7 @@ from twisted_exec.tls.files import Reloading
 
 _VERSIONS = [f"apiserver.config.k8s.io/{version}" for version in ("v1", "v1beta1", "v1alpha1")]
 _KIND = "AuthenticationConfiguration"
+_RULES = Rules(values=1 << 14)
 _MOST_ISSUERS = 64
 _MOST_MESSAGE_CHARACTERS = 300
 _EMAIL = re.compile(r"claims\.\??email\b|claims\[\??[\"']email[\"']\]")
@@ -99,18 +99,15 @@ def read_configuration(content: bytes, what: str) -> tuple[Issuer, ...]:
     :param what: the file, for messages.
     :raises TLSConfigError: the configuration is invalid.
     """
-    duplicates: list[str] = []
     try:
-        document = bodies.decode("application/yaml", content, duplicates)
-        if duplicates:
-            raise _Fault(f"{duplicates[0]} occurs more than once")
+        document = parse_yaml(content, _RULES)
+        if not isinstance(document, Mapping):
+            raise TLSConfigError(f"{what} is not a YAML object")
         return _issuers(document)
-    except _Fault as fault:
+    except (_Fault, YAMLProblem) as fault:
         # Field names come from the file: they may contain line ends and terminal controls.
         message = "".join(mark if mark.isprintable() else " " for mark in str(fault))
         raise TLSConfigError(f"{what}: {message[:_MOST_MESSAGE_CHARACTERS]}") from None
-    except APIError:
-        raise TLSConfigError(f"{what} is not a YAML object") from None
 
 
 def _issuers(document: Mapping[str, Any]) -> tuple[Issuer, ...]:
