@@ -14,6 +14,7 @@ from tests.apiserver.support import EPOCH, EVENTS, MACHINES, MERGE, RBAC
 from twisted_exec.api import kinds, patterns
 from twisted_exec.api.dialects import DEFAULT
 from twisted_exec.api.kinds import CONSOLEREQUESTS, Object
+from twisted_exec.api.kinds.consolepolicies import POLICY_REQUIRED
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import Forbidden, GatewayTimeout, ServiceUnavailable
 from twisted_exec.api.times import timestamp
@@ -153,14 +154,28 @@ class AgentApprovalTests(PolicyTestCase):
 
     def test_recorded(self) -> None:
         """The request of an agent has the UID of its person, so that another name of the account is that person."""
-        body = {"metadata": {"name": "r"}, "spec": {"machine": "vm-1"}}
+        self.make_policy(approval="Required", subjects=[{"kind": "User", "name": self.agent}])
+        spec = self.create("drive")["spec"]
+        self.assertEqual((spec["user"], spec["userUID"]), (self.agent, "7"))
+
+    def create(self, right: str, code: int = 201) -> Any:
+        """Create a request as the agent."""
         headers = [
             (AS, self.agent),
             ("Impersonate-Group", "system:masters"),
             ("Impersonate-Extra-agents.twisted-exec.dev%2Fperson-uid", "7"),
         ]
-        spec = self.answer("POST", REQUESTS, body, code=201, headers=headers)["spec"]
-        self.assertEqual((spec["user"], spec["userUID"]), (self.agent, "7"))
+        body = {"metadata": {"name": "r"}, "spec": {"machine": "vm-1", "right": right}}
+        return self.answer("POST", REQUESTS, body, code=code, headers=headers)
+
+    def test_without_policy(self) -> None:
+        """An agent that only observes, whatever a person approves, reads so when it asks; a policy for all is not enough."""
+        for name in ("first", "second"):
+            refusal = self.create("drive", code=403)
+            self.assertIn("may only observe where no ConsolePolicy", refusal["message"])
+            self.assertEqual(refusal["details"]["causes"][0]["reason"], POLICY_REQUIRED)
+            self.make_policy(name, approval="Required")
+        self.create("observe")
 
     def test_another(self) -> None:
         """Another person approves for an agent, and the agent's session opens."""

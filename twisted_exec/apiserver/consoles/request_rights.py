@@ -24,7 +24,7 @@ from twisted_exec.api.status import (
 from twisted_exec.api.users import SERVICE_ACCOUNT_PREFIX
 from twisted_exec.apiserver.consoles.machine_references import MachineReferences
 from twisted_exec.apiserver.consoles.policies import ConsolePolicies
-from twisted_exec.apiserver.consoles.policy_evaluation import check_request
+from twisted_exec.apiserver.consoles.policy_evaluation import check_agent, check_request
 from twisted_exec.apiserver.interfaces import CREATE, UPDATE, Change, IAdmission
 from twisted_exec.auth.interfaces import IAuthorizer, User
 from twisted_exec.auth.rules import CONSOLE, Attributes
@@ -56,7 +56,8 @@ class RequestRights(StoreFollower):
     console of the machine. ServiceAccounts neither create nor approve requests, because users who
     edit a namespace can create tokens for several of them.
 
-    A session could not use an approval for a reason that a policy refuses, so the request is refused.
+    A session could not use an approval for a reason that a policy refuses, so the request is refused; likewise one of
+    an agent that no policy lets do more than observe.
 
     The name of a deleted request is not free at once: an approver might read one request and
     approve another.
@@ -129,7 +130,10 @@ class RequestRights(StoreFollower):
             spec.pop(key, None)
         machine = await self._references.find(user, request, "console request")
         wanted = Right[spec["right"].upper()]
-        check_request(self._policies.binding(machine, user, wanted), request, machine)
+        policies = self._policies.binding(machine, user, wanted)
+        if wanted > Right.OBSERVE:
+            check_agent(policies, user, machine)
+        check_request(policies, request, machine)
         spec |= {"user": user.name, "machineUID": machine["metadata"]["uid"]}
         if uid := person_uid(user):
             spec["userUID"] = uid
