@@ -18,6 +18,7 @@ from twisted_exec.cli.mcp import held
 from twisted_exec.cli.mcp.acting import Actor, Failed
 from twisted_exec.cli.mcp.held import HINT, MOST_CONSOLES
 from twisted_exec.cli.mcp.output import ANSWER_BYTES, newest_output
+from twisted_exec.cli.mcp.refusals import MAY_ONLY_OBSERVE
 from twisted_exec.cli.mcp.tools import ConsoleTools
 from twisted_exec.console.notices import GETS_INPUT, LINE_BACK, RESTARTED, WAIT
 from twisted_exec.console.notices import HINT as PEOPLES_HINT
@@ -335,7 +336,8 @@ class ConsoleTests(ToolsCase):
         transport.send_mark(Attendance(2, "bob"))
         transport.send_mark(observer("bob has taken over"))
         self.assertIn("bob has taken over", await self.failure("send", text="two\n"))
-        self.assertIn("bob has taken over", await self.failure("send_break"))
+        why = await self.failure("send_break")
+        self.assertEqual(why, f"BREAK was not sent: bob has taken over {HINT}")
         self.assertEqual((self.machine.received, self.machine.wishes), (b"one\r", []))
         transport.send_mark(Attendance(1, ""))
         while (await self.agent.call("send", {"machine": "vm", "text": "three\n"}))["isError"]:
@@ -464,7 +466,10 @@ class ConsoleTests(ToolsCase):
     async def test_denied(self) -> None:
         """An agent without the right to type reads so."""
         machine = self.serve(Machine(observer("no", NoticeRole.DENIED)))
-        line = await self.failure("send", text="x\n")
-        self.assertIn("request_access with right drive", line)
-        self.assertNotIn("administrator", line)
-        self.assertEqual(machine.received, b"")
+        for tool, arguments, what in (
+            ("send", {"text": "x\n"}, NOT_SENT),
+            ("run", {"command": "id"}, NOT_SENT),
+            ("send_break", {}, "BREAK was not sent"),
+        ):
+            self.assertEqual(await self.failure(tool, **arguments), f"{what}: {MAY_ONLY_OBSERVE}")
+        self.assertEqual((machine.received, machine.wishes), (b"", []))

@@ -19,6 +19,7 @@ from twisted_exec.api.status import APIError, BadGateway
 from twisted_exec.cli.console.script import Script, scripted_outcome
 from twisted_exec.cli.console.session import NOT_SENT, TIMED_OUT_CODE, Outcome
 from twisted_exec.cli.console.shell_run import new_nonce
+from twisted_exec.cli.mcp.refusals import MAY_ONLY_OBSERVE
 from twisted_exec.cli.messages import FAILED_CODE
 from twisted_exec.console.notices import GETS_INPUT, LINE_BACK, WAIT, with_kind
 from twisted_exec.kube.console import ConsoleOptions, open_console
@@ -180,15 +181,15 @@ class HeldConsole(ConsoleUser):
             await self._take_floor()
             takeover = self._past_takeover()
             if (problem := self._not_writer()) is not None:
-                raise APIError(problem, code=409, reason="Conflict")
+                raise _no_break(problem)
             attendance = self.stream.attendance
             if attendance is not None and not attendance.has_break:
-                raise APIError("this console has no BREAK; nothing was sent", code=409)
+                raise _no_break("this console has none")
             if not takeover and not self.blocked:
                 self.stream.wish(Break())
                 await self.settled()
             if why := takeover or self.blocked:
-                raise APIError(f"BREAK was not sent: {why}", code=409, reason="Conflict")
+                raise _no_break(why)
         finally:
             self._lock.release()
             self._put_off()
@@ -239,7 +240,7 @@ class HeldConsole(ConsoleUser):
         role = self._role
         if role is None or role.role is NoticeRole.WRITER:
             return None
-        return f"nothing was sent: {role.text}"
+        return MAY_ONLY_OBSERVE if role.role is NoticeRole.DENIED else role.text
 
     async def _take_floor(self) -> None:
         """Ask for the floor, which another user may have left meanwhile; a writer is not asked to go."""
@@ -394,6 +395,10 @@ class HeldConsole(ConsoleUser):
             self._put_off()
         else:
             self.close(_RESTED)
+
+
+def _no_break(why: str) -> APIError:
+    return APIError(f"BREAK was not sent: {why}", code=409, reason="Conflict")
 
 
 def _for_agent(notice: Notice) -> Notice:
