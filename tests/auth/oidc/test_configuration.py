@@ -7,6 +7,8 @@ from __future__ import annotations
 import copy
 import json
 import os
+import re
+from pathlib import Path
 from typing import Any
 
 from twisted.internet.task import Clock
@@ -21,6 +23,7 @@ from twisted_exec.auth.oidc.claims import Expression, Issuer, MappedClaim
 from twisted_exec.auth.oidc.configuration import Issuers, read_configuration
 from twisted_exec.tls.errors import TLSConfigError
 
+HOWTO = Path(__file__).parents[3] / "docs" / "howto"
 URL = "https://issuer.example"
 SMALLEST: dict[str, Any] = {
     "apiVersion": "apiserver.config.k8s.io/v1beta1",
@@ -149,6 +152,21 @@ class ReadConfigurationTests(SynchronousTestCase):
         text = authority("serving").certificate_pem
         content = changed("jwt.0.issuer.certificateAuthority", text.decode())
         self.assertEqual(read_configuration(content, "config")[0].ca_pem, text)
+
+    def test_ca_of_the_how_to(self) -> None:
+        """The example of the how-to for agents is read, also with the CA that it has as a comment."""
+        text = (HOWTO / "exec-mcp-authentication.yaml").read_text()
+        (issuer,) = read_configuration(text.encode(), "config")
+        self.assertEqual(issuer.ca_pem, b"")
+        ca = authority("serving").certificate_pem.decode()
+        lines = [f"    #   {line}" for line in ca.splitlines()]
+        before, begin, rest = text.partition("    #   -----BEGIN CERTIFICATE-----\n")
+        after = rest.partition("-----END CERTIFICATE-----\n")[2]
+        self.assertTrue(begin and after)
+        written = f"{before}{chr(10).join(lines)}\n{after}"
+        used = re.sub(r"(?m)^    # (?=certificateAuthority|  )", "    ", written)
+        (issuer,) = read_configuration(used.encode(), "config")
+        self.assertEqual(issuer.ca_pem.decode(), ca)
 
     def test_no_configuration(self) -> None:
         """Another kind of document is refused, with the expected kind."""
