@@ -4,8 +4,16 @@ The words of remedies, for the programs that users have: ``kubectl`` with a kube
 
 from __future__ import annotations
 
+import re
+
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.obstacles import doctor_advice
+
+REASON_COMMAND = re.compile(
+    r"kubectl console (--\S+ )?--reason TICKET -n \S+ [^\s,;]+"
+    r"(, or kubectl exec -it -n \S+ \S+ -- console --reason TICKET)?"
+)
+"""The remedy of API servers for a session that needs a reason."""
 
 
 class WayIn:

@@ -303,12 +303,13 @@ class ConsoleTests(ToolsCase):
     async def test_ending_of_the_last_session(self) -> None:
         """An agent that may not open another session reads why its last one ended."""
         await self.act("send", text="one\n")
-        self.machine.transport.end(Ending("Revoked", "bob has ended the session"))
+        why = "bob withdrew it; request again with kubectl console --request --reason OPS-7 -n default vm"
+        self.machine.transport.end(Ending("Revoked", why))
         del self.served.machines["default/vm"]
         await self.failure("send", text="two\n")  # which may come before the ending
         why = await self.failure("send", text="two\n")
         self.assertIn("not found", why)
-        self.assertIn("your last session there ended: bob has ended the session", why)
+        self.assertIn("ended: bob withdrew it; request again with request_access", why)
 
     async def test_idle(self) -> None:
         """An agent whose session was left because it did not call reads so, if it may not open another."""

@@ -1,11 +1,13 @@
 """
 Refusals in words for agents: their remedies are tools, where those for people are commands.
 
-The kinds of a refusal decide, which its causes name, and never its text.
+The kinds of a refusal decide, which its causes name; only the commands of other refusals, and of endings, which have no
+causes, are found in the text.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,6 +22,7 @@ from twisted_exec.api.status import APIError, NotFound, Unauthorized
 from twisted_exec.cli.explanations import ask_for_role, explain, not_allowed
 from twisted_exec.cli.mcp.table import Tool
 from twisted_exec.cli.refusal_texts import lacking_right
+from twisted_exec.cli.way_in import REASON_COMMAND, WayIn
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 
 MAY_ONLY_OBSERVE = (
@@ -27,6 +30,26 @@ MAY_ONLY_OBSERVE = (
     "if an approval does not help, a person must give you the right to drive"
 )
 """What the session of an agent says that may not type: without a role, or with an approval to observe alone."""
+
+_REQUEST = re.compile(r"kubectl console (?:--\S+ )?--request --reason \S+ -n \S+ [^\s,;]+")
+_OPEN_FOR_SCREEN = re.compile(r"open it with kubectl console \S+ -n \S+ --read-only")
+"""Remedies of API servers."""
+
+
+class ToolsWayIn(WayIn):
+    """The tools of an agent."""
+
+    read_only = "get_screen and read_log"
+
+    def refused(self, message: str) -> str:
+        """Return a refusal, or the end of a session, with tools in place of the options of ``kubectl console``."""
+        message = _REQUEST.sub("request_access", message)
+        message = REASON_COMMAND.sub("the parameter reason", message)
+        message = _OPEN_FOR_SCREEN.sub("send opens it, and read_log needs none", message)
+        return message.replace("open it with --read-only", f"{self.read_only} show it")
+
+
+TOOLS_WAY_IN = ToolsWayIn()
 
 _VERBS = {
     "list_machines": "list the machines of",
@@ -58,7 +81,7 @@ def refused(
         line = message_without_remedy(refusal)
         return f"the program that serves these tools may not act as you, and its operator decides that: {line}"
     # Without the hint of commands, which costs a list of all machines: agents may call again and again.
-    line = explain(refusal, namespace, config)
+    line = explain(refusal, namespace, config, TOOLS_WAY_IN)
     line = not_allowed(refusal, line, machine or namespace, _VERBS.get(tool.name, "type at"))
     if refusal.code == Unauthorized.code:
         line += "; a person renews an agent's identity with twisted-exec mcp login NAME"
