@@ -13,10 +13,11 @@ from twisted.internet import reactor as _reactor
 from tests.cli.mcp.test_output import HOSTILE
 from tests.cli.mcp.test_tools import Server, ToolsCase
 from twisted_exec.cli.console import shell_run
+from twisted_exec.cli.console.script import MAY_GO_ON
 from twisted_exec.cli.console.session import NOT_SENT
 from twisted_exec.cli.mcp import held
 from twisted_exec.cli.mcp.acting import Actor, Failed
-from twisted_exec.cli.mcp.held import HINT, MOST_CONSOLES
+from twisted_exec.cli.mcp.held import HINT, MOST_CONSOLES, STOP_LATER
 from twisted_exec.cli.mcp.output import ANSWER_BYTES, newest_output
 from twisted_exec.cli.mcp.refusals import MAY_ONLY_OBSERVE
 from twisted_exec.cli.mcp.tools import ConsoleTools
@@ -27,6 +28,7 @@ from twisted_exec.streaming.interfaces import Break, Ending, Role
 from twisted_exec.streaming.remotecommand.resumable import Resumption
 from twisted_exec.streaming.remotecommand.serving import serve
 from twisted_exec.testing.console import ResumableAttachment
+from twisted_exec.wire.endings import COMPLETED, POWERED_OFF, REVOKED
 from twisted_exec.wire.marks import At, Attendance, Notice, NoticeKind, NoticeRole, not_sent
 from twisted_exec.wire.resume import Position, Resumable
 from twisted_exec.wire.shell_run import mark, probe_mark
@@ -119,6 +121,21 @@ class Shell(Machine):
             self._sleeps = b"sleep" in line
             if not self._sleeps:
                 self.prints(mark(b"E%s:0" % nonce[1]) + b"$ ")
+
+
+class Sleeper(Shell):
+    """
+    A shell whose session ends as soon as a command has begun.
+
+    :ivar ending: of that session.
+    """
+
+    ending: Ending
+
+    def _run(self, line: bytes) -> None:
+        super()._run(line)
+        if self._sleeps:
+            self.transport.end(self.ending)
 
 
 def observer(text: str, role: NoticeRole = NoticeRole.OBSERVER) -> Notice:
@@ -286,6 +303,18 @@ class ConsoleTests(ToolsCase):
         await self.act("send", keys=["ctrl-c"])
         facts = json.loads((await self.act("run", command="id"))[0])
         self.assertEqual((facts["exit_code"], machine.attachments), (0, 1))
+
+    async def test_ended_during_run(self) -> None:
+        """A command whose session ends goes on, and another session stops it; with the machine it has ended, too."""
+        gone = "the session at the console ended: gone"
+        for reason, expected in (
+            (REVOKED, f"{gone}; {MAY_GO_ON}; {STOP_LATER}"),
+            (POWERED_OFF, gone),
+            (COMPLETED, "the session at the console ended: Completed"),
+        ):
+            machine = self.serve(Sleeper())
+            machine.ending = Ending(reason, "gone")
+            self.assertEqual(await self.failure("run", command="sleep 1000"), expected)
 
     async def test_run_without_a_shell(self) -> None:
         """If no shell answers, and if a person types, the session of a run goes on, too."""

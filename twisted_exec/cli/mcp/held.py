@@ -44,6 +44,8 @@ GIVE_UP_SECONDS = 60.0
 """Time to resume the session after a loss of the connection."""
 SETTLED_SECONDS = 5.0
 """Time for the server to confirm what was typed."""
+STOP_LATER = "in another session, send with keys ctrl-c stops it"
+"""How to stop a command whose session is over."""
 _LEFT = "it was left"
 _RESTED = f"no send or run for {IDLE_SECONDS:.0f} s"
 _FLOOR_SECONDS = 3.0
@@ -83,6 +85,7 @@ class HeldConsole(ConsoleUser):
         self._taken_by = ""  # a user about whom the agent has not read yet
         self._blocked, self._blocked_until = "", 0.0
         self._ending = ""
+        self._server_ending: Ending | None = None
         self._over: Deferred[Outcome] | None = None
         self._lock = DeferredLock()
         self._idle: Any = None
@@ -366,11 +369,12 @@ class HeldConsole(ConsoleUser):
                 self.conclude(Outcome(1, line))
 
     def ended(self, ending: Ending) -> None:
-        self._ending = TOOLS_WAY_IN.refused(ending.message or ending.reason)
+        self._server_ending = replace(ending, message=TOOLS_WAY_IN.refused(ending.message))
 
     def detached(self, reason: str) -> None:
         self._stream = None
-        self._ended(self._ending or reason)
+        ending = self._server_ending
+        self._ended(reason if ending is None else ending.message or ending.reason)
 
     def _ended(self, why: str) -> None:
         if self.is_gone:
@@ -380,7 +384,10 @@ class HeldConsole(ConsoleUser):
         if self._idle is not None and self._idle.active():
             self._idle.cancel()
         self._gone(self)  # first: a call that ends now may be followed by another one at once
-        self.conclude(Outcome(1, f"the session at the console ended: {why}"))
+        if self._script is not None:
+            self._script.remedy = STOP_LATER
+        line = f"the session at the console ended: {why}"
+        self.conclude(Outcome(1, line, ending=self._server_ending))
 
     def _put_off(self) -> None:
         if self.is_gone:
