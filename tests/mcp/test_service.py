@@ -18,6 +18,7 @@ from twisted_exec.mcp.settings import Settings
 from twisted_exec.mcp.users import Caller, OwnLogin
 from twisted_exec.tls.errors import TLSConfigError
 
+URL = "https://localhost/mcp"
 CONFIGURATION = {
     "apiVersion": "apiserver.config.k8s.io/v1",
     "kind": "AuthenticationConfiguration",
@@ -37,14 +38,14 @@ class ServiceTests(TestCase):
         path = directory / "authentication.yaml"
         path.write_text(json.dumps(configuration))
         settings = Settings(
-            "https://localhost/mcp",
+            URL,
             write(str(directory), "door.crt", identity.certificate_pem),
             key,
             listen="tcp:0:interface=127.0.0.1",
             health_listen="tcp:0:interface=127.0.0.1",
         )
         own = ClientConfig("https://127.0.0.1:1", token="own")
-        issuers = Issuers(configuration=str(path)).reloading(reactor)
+        issuers = Issuers(configuration=str(path))
         return MCPDoor(settings, OwnLogin(lambda: own), issuers, reactor)
 
     async def test_life(self) -> None:
@@ -71,6 +72,25 @@ class ServiceTests(TestCase):
         ready = door.when_ready()
         door.startService()
         await self.assertFailure(ready, TLSConfigError)
+        await door.stopService()
+
+    async def test_audience(self) -> None:
+        """The tokens of each identity provider must be for the URL of the program."""
+        mappings = {"username": {"claim": "sub", "prefix": ""}}
+        issuer = {"url": "https://idp.example.org", "audiences": [URL]}
+        other = {"url": "https://other.example.org", "audiences": ["https://other.example.org/mcp"]}
+        entries = [{"issuer": each, "claimMappings": mappings} for each in (issuer, other)]
+        door = self.door({**CONFIGURATION, "jwt": entries})
+        ready = door.when_ready()
+        door.startService()
+        error = await self.assertFailure(ready, TLSConfigError)
+        self.assertIn("'https://other.example.org': issuer.audiences", str(error))
+        self.assertIn(repr(URL), str(error))
+        await door.stopService()
+        other.update(audiences=["ada", URL], audienceMatchPolicy="MatchAny")
+        door = self.door({**CONFIGURATION, "jwt": entries})
+        door.startService()
+        await door.when_ready()
         await door.stopService()
 
     async def test_successor(self) -> None:

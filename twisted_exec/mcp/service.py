@@ -12,7 +12,7 @@ from zope.interface import implementer
 
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.auth.oidc.authenticator import OIDCAuthenticator
-from twisted_exec.auth.oidc.claims import Issuer
+from twisted_exec.auth.oidc.configuration import Issuers
 from twisted_exec.cli.mcp.messages import MESSAGE
 from twisted_exec.cli.mcp.protocol import ServerSession
 from twisted_exec.cli.mcp.tools import ConsoleTools
@@ -31,7 +31,6 @@ from twisted_exec.program.service import AsyncService
 from twisted_exec.streaming.http.routes import ProbeRoutes
 from twisted_exec.streaming.http.site import Site
 from twisted_exec.tls.endpoints import address_text, server_endpoint
-from twisted_exec.tls.files import Reloading
 from twisted_exec.tls.server import ServerTLS
 
 SWEEP_SECONDS = 30.0
@@ -44,7 +43,7 @@ class MCPDoor(AsyncService):
     The door for agents.
 
     :param login: of this program at the API server.
-    :param issuers: of the tokens of users.
+    :param issuers: of the tokens of users; each has the URL of the door in its audiences.
     :ivar registry: the metrics.
     """
 
@@ -55,7 +54,7 @@ class MCPDoor(AsyncService):
         self,
         settings: Settings,
         login: OwnLogin,
-        issuers: Reloading[tuple[Issuer, ...]],
+        issuers: Issuers,
         reactor: Any,
         *,
         allowed: Collection[bytes] = (),
@@ -63,8 +62,9 @@ class MCPDoor(AsyncService):
     ) -> None:
         super().__init__()
         self.settings, self._login, self._reactor = settings, login, reactor
-        self._issuers, self._allowed = issuers, allowed
-        self._authenticator = authenticator or OIDCAuthenticator(issuers, reactor)
+        self._issuers = issuers.reloading(reactor, audience=settings.url)
+        self._allowed = allowed
+        self._authenticator = authenticator or OIDCAuthenticator(self._issuers, reactor)
         self.sessions = Sessions(settings.limits, self._session, reactor)
         self._connections = IdleConnections(reactor)
         self._ports: list[IListeningPort] = []

@@ -32,11 +32,10 @@ def makeService(options: Options) -> IService:
 
 def _program(options: Options, reactor: Any) -> MCPDoor:
     config = ReloadingConfig(options["kubeconfig"], options["context"])
-    issuers = Issuers(configuration=options["authentication-config"]).reloading(reactor)
     door = MCPDoor(
         options.settings(),
         OwnLogin(config.current),
-        issuers,
+        Issuers(configuration=options["authentication-config"]),
         reactor,
         allowed=options["allowed-origin"],
     )

@@ -56,12 +56,13 @@ class Issuers:
         return bool(self.configuration or self.issuer)
 
     def reloading(
-        self, clock: IReactorTime, own: Collection[str] = ()
+        self, clock: IReactorTime, own: Collection[str] = (), audience: str = ""
     ) -> Reloading[tuple[Issuer, ...]]:
         """
         Return the issuers, which follow changes of the file.
 
         :param own: issuer names of this server's own tokens, which no provider may have.
+        :param audience: one that each issuer's ``audiences`` must contain; empty for any.
         :raises TLSConfigError: from :meth:`.Reloading.load`, if the file is not usable.
         """
 
@@ -72,6 +73,12 @@ class Issuers:
                 raise TLSConfigError(
                     f"identity provider {conflicting[0]!r} is this server itself, as issuer of "
                     "ServiceAccounts' tokens"
+                )
+            others = [each.url for each in issuers if audience not in ("", *each.audiences)]
+            if others:
+                raise TLSConfigError(
+                    f"identity provider {others[0]!r}: issuer.audiences does not contain {audience!r}, "
+                    "the URL of this server for its clients; add it"
                 )
             return issuers
 
