@@ -207,8 +207,8 @@ class AgentCase(TestCase):
         self.assertEqual(answer.get("kind"), "Status", answer)
         return str(answer["message"])
 
-    async def start_door(self) -> None:
-        """Start ``exec-mcp``, with the role and the configuration of the how-to."""
+    async def start_door(self, name: str = "exec-mcp-authentication.yaml") -> None:
+        """Start ``exec-mcp``, with the role and a configuration of the how-to."""
         self.provider = Provider()
         await self.provider.listen(reactor, str(self.directory))
         self.addCleanup(self.provider.stop)
@@ -218,7 +218,7 @@ class AgentCase(TestCase):
         os.chmod(key, 0o600)
         port = reserved_port(self)
         self.url = f"https://localhost:{port}/mcp"
-        configuration = yaml.safe_load((HOWTO / "exec-mcp-authentication.yaml").read_text())
+        configuration = yaml.safe_load((HOWTO / name).read_text())
         (issuer,) = configuration["jwt"]
         issuer["issuer"] = {
             "url": self.provider.url,
@@ -551,6 +551,16 @@ class AttackTests(AgentCase):
             self.assertIn("may not act as you, and its operator decides that", why)
             self.assertIn(named, why)
             self.assertNotIn("kubectl", why)
+
+    async def test_opaque_subject(self) -> None:
+        """
+        The mapping of the how-to for Dex gives its name and groups to one subject, whatever else a token says.
+        """
+        await self.start_door("exec-mcp-subjects.yaml")
+        agent = await self.over_http(sub="CgZ0cmlhZ2USBWxvY2Fs", groups=[])
+        facts = await self.facts(agent, "list_machines")
+        self.assertEqual({each["name"] for each in facts["machines"]}, {"demo-shell", "demo-vm"})
+        self.assertIn("a valid bearer token", await self.said(await self.over_http(sub=AGENT)))
 
     async def test_person(self) -> None:
         """An agent has the rights of its person's groups, as the token has them, and counts as its person."""
