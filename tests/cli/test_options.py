@@ -4,10 +4,14 @@ Tests for :mod:`twisted_exec.cli.options`.
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 from twisted.trial.unittest import SynchronousTestCase
 
+from twisted_exec.cli.commands.registry import make_parser
 from twisted_exec.cli.console.options import parse_options
-from twisted_exec.cli.options import config_of
+from twisted_exec.cli.options import chosen_context, config_of, follow_config
 from twisted_exec.kube.kubeconfig.client_config import (
     ClientConfig,
     ImpersonatedUser,
@@ -86,3 +90,36 @@ class ClusterOptionsTests(SynchronousTestCase):
         with self.assertRaises(KubeConfigError) as caught:
             self.config("--client-key", "/nonexistent")
         self.assertIn("client-key: /nonexistent", str(caught.exception))
+
+
+class FollowConfigTests(SynchronousTestCase):
+    """A kubeconfig that changes while a program runs."""
+
+    def setUp(self) -> None:
+        self.path = Path(self.mktemp()).absolute()
+
+    def write(self, current: str, server: str = "https://lab:6443") -> None:
+        servers = {"lab": server, "production": "https://production:6443"}
+        document = {
+            "current-context": current,
+            "contexts": [
+                {"name": name, "context": {"cluster": name, "user": "me"}} for name in servers
+            ],
+            "clusters": [
+                {"name": name, "cluster": {"server": url}} for name, url in servers.items()
+            ],
+            "users": [{"name": "me", "user": {}}],
+        }
+        self.path.write_text(json.dumps(document))
+
+    def test_other_context(self) -> None:
+        """Another current context does not take the program to another cluster; a moved server does."""
+        self.write("lab")
+        options = make_parser().parse_args(["web", "--kubeconfig", str(self.path), "--as", "ann"])
+        followed = follow_config(options, chosen_context(options))
+        self.write("production")
+        self.assertEqual(followed.current().server, "https://lab:6443")
+        self.write("production", "https://moved-to-another-name:6443")
+        config = followed.current()
+        self.assertEqual(config.server, "https://moved-to-another-name:6443")
+        self.assertEqual(config.impersonate.user, "ann")

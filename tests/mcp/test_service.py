@@ -10,8 +10,10 @@ from twisted.internet import reactor
 from twisted.trial.unittest import TestCase
 from twisted.web.client import Agent, readBody
 
+from tests.cli.mcp.test_protocol import request
 from tests.tls.support import server_identity, write
 from twisted_exec.auth.oidc.configuration import Issuers
+from twisted_exec.cli.mcp.protocol import VERSIONS
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.mcp.service import MCPDoor
 from twisted_exec.mcp.settings import Settings
@@ -29,6 +31,8 @@ CONFIGURATION = {
 class ServiceTests(TestCase):
     """The life of the program."""
 
+    own = ClientConfig("https://127.0.0.1:1", token="own")
+
     def door(self, configuration: Any = CONFIGURATION) -> MCPDoor:
         directory = Path(self.mktemp())
         directory.mkdir()
@@ -44,9 +48,8 @@ class ServiceTests(TestCase):
             listen="tcp:0:interface=127.0.0.1",
             health_listen="tcp:0:interface=127.0.0.1",
         )
-        own = ClientConfig("https://127.0.0.1:1", token="own")
         issuers = Issuers(configuration=str(path))
-        return MCPDoor(settings, OwnLogin(lambda: own), issuers, reactor)
+        return MCPDoor(settings, OwnLogin(lambda: self.own), issuers, reactor)
 
     async def test_life(self) -> None:
         """The program listens, and at its end leaves all sessions."""
@@ -65,6 +68,16 @@ class ServiceTests(TestCase):
         (result,) = await door.health.check()
         self.assertEqual((result.name, result.error), ("serving", "not listening"))
         self.assertEqual(len(door.sessions), 0)
+
+    async def test_renewed_login(self) -> None:
+        """A session uses the kubeconfig of the program as it is now."""
+        door = self.door()
+        bound = door.sessions.begin(Caller("agent:ada:triage", ("agents",)))
+        self.addCleanup(door.sessions.close)
+        self.own = ClientConfig("https://localhost:1", token="renewed")
+        await bound.session.received(request("initialize", protocolVersion=VERSIONS[0]))
+        call = request("tools/call", name="get_screen", arguments={"machine": "vm"})
+        self.assertIn(b"https://localhost:1", await bound.session.received(call))
 
     async def test_unusable(self) -> None:
         """With a wrong configuration of identity providers the program does not start."""

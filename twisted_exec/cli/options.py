@@ -11,6 +11,7 @@ from twisted_exec.cli.times import duration
 if TYPE_CHECKING:
     from twisted_exec.kube.kubeconfig.client_config import ClientConfig
     from twisted_exec.kube.kubeconfig.loader import Overrides
+    from twisted_exec.kube.kubeconfig.reloading import ReloadingConfig
 
 _TEXTS = (
     ("--context", "C", "a context of the kubeconfig, instead of the current one"),
@@ -77,6 +78,30 @@ def config_of(options: argparse.Namespace) -> ClientConfig:
     from twisted_exec.kube.kubeconfig.loader import load
 
     return load(options.kubeconfig, options.context, overrides=overrides_of(options))
+
+
+def chosen_context(options: argparse.Namespace) -> str:
+    """Return the name of the context that the options select; empty if there is none."""
+    from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
+    from twisted_exec.kube.kubeconfig.loader import context_name
+
+    try:
+        return context_name(options.kubeconfig, options.context)
+    except KubeConfigError:
+        return ""
+
+
+def follow_config(options: argparse.Namespace, context: str) -> ReloadingConfig:
+    """
+    Return the configuration that the options select, kept current.
+
+    :param context: name of the context, which stays the same: ``kubectl config use-context`` must
+        not take an open page, or an agent, elsewhere.
+    :raises KubeConfigError: it cannot be used.
+    """
+    from twisted_exec.kube.kubeconfig.reloading import ReloadingConfig
+
+    return ReloadingConfig(options.kubeconfig, context or None, overrides=overrides_of(options))
 
 
 def overrides_of(options: argparse.Namespace) -> Overrides:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import partial
 from typing import Any
 
 from twisted.internet.defer import Deferred, maybeDeferred, succeed
@@ -79,8 +80,8 @@ class MCPDoor(AsyncService):
         self.health.add("serving", self._probe)
 
     def _session(self, caller: Caller) -> ServerSession:
-        config = self._login.acting_as(caller)
-        return ServerSession(ConsoleTools(config, self._reactor, self._connections))
+        current = partial(self._login.acting_as, caller)
+        return ServerSession(ConsoleTools(current, self._reactor, self._connections))
 
     async def start(self) -> None:
         self._authenticator.load()

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from typing import Any
 
 from twisted.internet import reactor as _reactor
@@ -163,7 +164,7 @@ class ConsoleTests(ToolsCase):
         self.served = self.site.resource = MarkServer()
         self.served.user, self.served.groups = "agent:ada:triage", ["agents"]
         self.machine = self.serve(Machine())
-        self.agent = ConsoleTools(self.config, reactor, self.connections)
+        self.agent = ConsoleTools(lambda: self.config, reactor, self.connections)
         self.addCleanup(self.agent.close)
         return serving
 
@@ -214,6 +215,20 @@ class ConsoleTests(ToolsCase):
                 break
             self.assertIn("the right was withdrawn", result["content"][0]["text"])
         self.assertEqual(second.received, b"two\r")
+
+    async def test_renewed(self) -> None:
+        """A renewed identity goes on with the visit and knows the requests; one that is no agent's types nothing."""
+        await self.act("send", text="one\n")
+        self.served.dialects = ()
+        asked = await self.act("request_access", reason="OPS-7")
+        self.config = replace(self.config, token="renewed")
+        await self.act("send", text="two\n")
+        self.assertEqual((self.machine.attachments, self.machine.received), (1, b"one\rtwo\r"))
+        self.assertEqual(await self.act("request_access", reason="OPS-7"), asked)
+        self.config = replace(self.config, token="ada")
+        self.served.user, self.served.groups = "ada", ["dev"]
+        self.assertIn("needs the identity of an agent", await self.failure("send", text="three\n"))
+        self.assertEqual(self.machine.received, b"one\rtwo\r")
 
     async def test_break(self) -> None:
         """BREAK reaches the machine."""
@@ -440,7 +455,7 @@ class ConsoleTests(ToolsCase):
             raise Failed("\N{PILE OF POO}" * 5000, {"offset": 1}, rows)
 
         self.patch(Actor, "send", failing)
-        agent = ConsoleTools(self.config, reactor, self.connections)
+        agent = ConsoleTools(lambda: self.config, reactor, self.connections)
         self.addCleanup(agent.close)
         result = await agent.call("send", {"machine": "vm", "text": "x"})
         texts = [each["text"] for each in result["content"]]

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
+from contextlib import redirect_stderr
 from typing import Any
 
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred
 from twisted.internet.threads import deferToThread
+from twisted.logger import Logger
+from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
 from tests.cli.mcp.test_protocol import SmallTools, request
 from twisted_exec.cli.mcp.messages import INVALID_REQUEST, MESSAGE, PARSE_ERROR
 from twisted_exec.cli.mcp.protocol import VERSIONS
-from twisted_exec.cli.mcp.stdio import Lines, Pipe
+from twisted_exec.cli.mcp.stdio import Lines, Pipe, say_warning
 
 
 class LineTests(SynchronousTestCase):
@@ -36,6 +40,19 @@ class LineTests(SynchronousTestCase):
             self.assertEqual(lines.feed(b"x" * 10_000), [])
         self.assertLessEqual(len(lines._held), MESSAGE.size_bytes)
         self.assertEqual(lines.feed(b"x\nnext\n"), [None, b"next"])
+
+
+class WarningTests(SynchronousTestCase):
+    """Warnings of the log."""
+
+    def test_said(self) -> None:
+        """A warning is one line of standard error; nothing else of the log is there."""
+        log, message = Logger(observer=say_warning), io.StringIO()
+        with redirect_stderr(message):
+            log.info("begun")
+            log.warn("the kubeconfig cannot be used: {error}", error="line 1\nline 2")
+            log.failure("failed", Failure(ValueError("secret")))
+        self.assertEqual(message.getvalue(), "the kubeconfig cannot be used: line 1 line 2\n")
 
 
 class PipeTests(TestCase):

@@ -7,6 +7,7 @@ Tests for :mod:`twisted_exec.cli.mcp.tools`, over real sockets and real logs.
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 from twisted.internet import reactor
@@ -28,6 +29,7 @@ from twisted_exec.cli.mcp.output import ANSWER_BYTES
 from twisted_exec.cli.mcp.refusals import refused as explained
 from twisted_exec.cli.mcp.table import BY_NAME, TOOLS
 from twisted_exec.cli.mcp.tools import ConsoleTools
+from twisted_exec.kube.kubeconfig.reloading import ReloadingConfig
 from twisted_exec.kube.transport import IdleConnections
 from twisted_exec.streaming.http.responses import respond_json
 from twisted_exec.streaming.http.site import Request
@@ -41,6 +43,7 @@ class Server(Logs):
     :ivar lines: of the screen.
     :ivar power: of ``vm``.
     :ivar requests: for consoles, by path.
+    :ivar accepted: the ``Authorization`` header that is accepted; ``None`` accepts anyone.
     :ivar asked: paths of requests, with their methods.
     """
 
@@ -51,10 +54,13 @@ class Server(Logs):
         self.power = "On"
         self.asked: list[str] = []
         self.requests: dict[str, object] = {}
+        self.accepted: bytes | None = None
 
     async def dispatch(self, request: Request) -> None:
         path = request.path.decode()
         self.asked.append(f"{request.method.decode()} {path}")
+        if self.accepted not in (None, request.getHeader(b"authorization")):
+            raise Unauthorized("the certificate has expired")
         if path.endswith("/selfsubjectreviews"):
             info = {"username": self.user, "groups": self.groups}
             respond_json(request, 201, {"status": {"userInfo": info}})
@@ -98,7 +104,7 @@ class ToolsCase(ConsolesCase):
         return serving
 
     def tools(self) -> ConsoleTools:
-        tools = ConsoleTools(self.config, reactor, self.connections)
+        tools = ConsoleTools(lambda: self.config, reactor, self.connections)
         self.addCleanup(tools.close)
         return tools
 
@@ -457,6 +463,28 @@ class IdentityTests(ToolsCase):
         """A refused identity names the command that renews it."""
         self.served.problem = Unauthorized("the certificate has expired")
         self.assertIn("twisted-exec mcp login NAME", await self.refusal("get_screen"))
+
+    async def test_renewed(self) -> None:
+        """A kubeconfig that was renewed counts from the next call on; while it is broken the old one does."""
+        path = Path(self.kubeconfig())
+        content = path.read_text()
+
+        def renew(token: str) -> None:
+            path.write_text(content.replace("user: {}", f'user: {{token: "{token}"}}'))
+
+        renew("first")
+        tools = ConsoleTools(ReloadingConfig(str(path)).current, reactor, self.connections)
+        self.addCleanup(tools.close)
+        self.served.accepted = b"Bearer first"
+        self.assertFalse((await tools.call("get_screen", {"machine": "vm"}))["isError"])
+        path.write_text("{half")
+        self.assertFalse((await tools.call("get_screen", {"machine": "vm"}))["isError"])
+        self.served.accepted = b"Bearer second"
+        result = await tools.call("get_screen", {"machine": "vm"})
+        self.assertIn("twisted-exec mcp login NAME", result["content"][0]["text"])
+        renew("second")
+        result = await tools.call("get_screen", {"machine": "vm"})
+        self.assertFalse(result["isError"], result)
 
     async def test_names(self) -> None:
         """A name that none can be is refused with the rule; a list of machines names what is listed."""

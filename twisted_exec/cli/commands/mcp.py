@@ -10,7 +10,7 @@ import os
 from twisted_exec.cli.client import CommandClient
 from twisted_exec.cli.failures import failed
 from twisted_exec.cli.machine_options import add_namespace_option
-from twisted_exec.cli.options import add_cluster_options, config_of
+from twisted_exec.cli.options import add_cluster_options, chosen_context, follow_config
 from twisted_exec.cli.runner import server_command
 from twisted_exec.cli.times import duration
 from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
@@ -67,9 +67,9 @@ def _run(options: argparse.Namespace) -> int:
     if os.isatty(0):
         return failed(COMMAND, _NOT_BY_HAND)
     try:
-        config = config_of(options)
+        config = follow_config(options, chosen_context(options))
     except KubeConfigError as problem:
         return failed(COMMAND, str(problem))
     reactor = the_reactor()
-    serve(ConsoleTools(config, reactor, IdleConnections(reactor)), reactor)
+    serve(ConsoleTools(config.current, reactor, IdleConnections(reactor)), reactor)
     return 0

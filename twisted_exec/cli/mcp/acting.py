@@ -141,7 +141,6 @@ class Actor:
 
     def __init__(self, reader: Reader, consoles: Consoles, reactor: Any) -> None:
         self._reader, self._consoles, self._reactor = reader, consoles, reactor
-        self._requests: dict[tuple[str, str], list[str]] = {}
 
     async def send(
         self, namespace: str, name: str, arguments: Mapping[str, Any]
@@ -155,7 +154,7 @@ class Actor:
         script: Script = Typing(self._reactor, data)
         if (search := search_of(pattern)) is not None:
             script = _Answer(self._reactor, [data, ("wait_for", search)], limited=False)
-        console = await self._consoles.at((namespace, name), arguments.get("reason", ""))
+        console = await self._open(namespace, name, arguments.get("reason", ""))
         facts, rows, outcome = await self._drive(console, script, arguments["timeout_seconds"])
         if search is not None:
             facts["matched"] = not outcome.exit_code
@@ -171,7 +170,7 @@ class Actor:
         self, namespace: str, name: str, arguments: Mapping[str, Any]
     ) -> tuple[Facts, list[str]]:
         """Run a command, and return its output and exit code."""
-        console = await self._consoles.at((namespace, name), arguments.get("reason", ""))
+        console = await self._open(namespace, name, arguments.get("reason", ""))
         try:
             script = _Run(
                 self._reactor,
@@ -187,6 +186,9 @@ class Actor:
             # The session goes on: an approval may be for this one alone, and the advice may be to type.
             raise Failed(outcome.line, facts, rows or newest_output(script.shown_line)[0])
         return {"exit_code": outcome.exit_code, **facts}, rows
+
+    async def _open(self, namespace: str, name: str, reason: str) -> HeldConsole:
+        return await self._consoles.at(self._reader.config, (namespace, name), reason)
 
     async def _drive(
         self, console: HeldConsole, script: Script, seconds: float
@@ -208,7 +210,7 @@ class Actor:
 
     async def send_break(self, namespace: str, name: str, reason: str) -> Facts:
         """Send BREAK."""
-        console = await self._consoles.at((namespace, name), reason)
+        console = await self._open(namespace, name, reason)
         await console.send_break()
         return {"sent": "BREAK"}
 
@@ -289,7 +291,7 @@ class Actor:
         spec = {"machine": name, **{key: arguments[key] for key in ("right", "reason", "seconds")}}
         body = {"metadata": {"generateName": f"{name[:_LONGEST_PREFIX]}-"}, "spec": spec}
         request = await client.create(CONSOLEREQUESTS.resource, body, namespace)
-        names = self._requests.setdefault((namespace, name), [])
+        names = self._consoles.requests.setdefault((namespace, name), [])
         names.append(str(request["metadata"]["name"]))
         del names[:-_MOST_REQUESTS]
         return request
@@ -299,7 +301,7 @@ class Actor:
     ) -> list[dict[str, Any]]:
         """Return the newest requests for a machine, the last one first, without those that were deleted."""
         requests = []
-        for known in reversed(self._requests.get((namespace, name), ())):
+        for known in reversed(self._consoles.requests.get((namespace, name), ())):
             try:
                 requests.append(await client.get(CONSOLEREQUESTS.resource, known, namespace))
             except APIError as refusal:

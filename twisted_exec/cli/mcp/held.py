@@ -421,20 +421,21 @@ class Consoles:
     The consoles that one agent holds.
 
     :ivar endings: why the last session at a console ended, by namespace and name; unless the agent has left, or knows.
-
-    :param config: the server, and the agent's identity.
+    :ivar requests: names of the newest ConsoleRequests of the agent, by namespace and name of the machine.
     """
 
-    def __init__(self, config: ClientConfig, reactor: Any) -> None:
-        self._config, self._reactor = config, reactor
+    def __init__(self, reactor: Any) -> None:
+        self._reactor = reactor
         self._held: dict[tuple[str, str], HeldConsole] = {}
         self.endings: dict[tuple[str, str], str] = {}
+        self.requests: dict[tuple[str, str], list[str]] = {}
         self._lock = DeferredLock()  # so that a machine has one session
 
-    async def at(self, where: tuple[str, str], reason: str) -> HeldConsole:
+    async def at(self, config: ClientConfig, where: tuple[str, str], reason: str) -> HeldConsole:
         """
         Return the console of a machine, opened if it is not held.
 
+        :param config: the server, and the agent's identity.
         :param where: namespace and name.
         :raises APIError: the server refuses, or too many are held.
         """
@@ -448,7 +449,7 @@ class Consoles:
                     f"{MOST_CONSOLES} consoles are open ({names}): leave one with leave_console",
                     code=429,
                 )
-            console = HeldConsole(self._config, where, self._reactor, self._left)
+            console = HeldConsole(config, where, self._reactor, self._left)
             await console.open(reason)
             self.endings.pop(where, None)
             if not console.is_gone:

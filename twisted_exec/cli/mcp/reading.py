@@ -86,15 +86,15 @@ class Reader:
     """
     Reads as one user.
 
-    :param config: with the namespace.
+    :ivar config: with the namespace.
     :param connections: for all requests but those for logs.
     """
 
     def __init__(self, config: ClientConfig, reactor: Any, connections: IdleConnections) -> None:
-        self._config, self._reactor, self._connections = config, reactor, connections
+        self.config, self._reactor, self._connections = config, reactor, connections
 
     def client(self) -> CommandClient:
-        return self._client(self._config)
+        return self._client(self.config)
 
     def _client(self, config: ClientConfig) -> CommandClient:
         return CommandClient(
@@ -138,7 +138,7 @@ class Reader:
             return self._client(config).read(dialect.workload, name, namespace, "screen", query)
 
         screen = await opened_among(
-            read, self._config, self._reactor, DIALECTS, REQUEST_SECONDS, None
+            read, self.config, self._reactor, DIALECTS, REQUEST_SECONDS, None
         )
         try:
             lines = [str(each["text"]) for each in screen["lines"]]
@@ -221,7 +221,7 @@ class Reader:
 
     def _log(self, namespace: str, name: str) -> MachineLog:
         return MachineLog(
-            self._config,
+            self.config,
             namespace,
             name,
             self._reactor,
@@ -236,7 +236,7 @@ class Reader:
 
     def access(self, namespace: str, name: str) -> MachineAccess:
         """Return the machine at its API server."""
-        config = replace(self._config, namespace=namespace)
+        config = replace(self.config, namespace=namespace)
         return MachineAccess(config, DIALECTS[0], name, AGENT, self._reactor, self._connections)
 
 

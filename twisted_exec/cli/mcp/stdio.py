@@ -12,12 +12,14 @@ from typing import Any
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IPushProducer
-from zope.interface import implementer
+from twisted.logger import ILogObserver, LogEvent, LogLevel, formatEvent, globalLogPublisher
+from zope.interface import implementer, provider
 
 from twisted_exec.cli.console.process import collect_garbage, start_log
 from twisted_exec.cli.console.terminal import TerminalInput, TerminalOutput
 from twisted_exec.cli.mcp.messages import INVALID_REQUEST, MESSAGE, RPCError
 from twisted_exec.cli.mcp.protocol import ServerSession, Tools
+from twisted_exec.cli.messages import one_line, say
 from twisted_exec.tls.fast.loop import use_monotonic_clock
 
 _TOO_LONG = f"a message has at most {MESSAGE.size_bytes} bytes"
@@ -110,9 +112,17 @@ class Pipe:
         self._lost()
 
 
+@provider(ILogObserver)
+def say_warning(event: LogEvent) -> None:
+    """Pass a warning of the log on to the client's own log, which is standard error."""
+    if event.get("log_level") is LogLevel.warn:
+        say(one_line(formatEvent(event)))
+
+
 def serve(tools: Tools, reactor: Any) -> None:
     """Serve the client of the standard descriptors until it leaves, with the reactor of this process."""
     start_log()
+    globalLogPublisher.addObserver(say_warning)
     use_monotonic_clock(reactor)
     source, sink = os.dup(0), os.dup(1)
     # Nothing else writes into the client's pipe: neither a stray message, nor a credential plugin.

@@ -36,15 +36,46 @@ _Result = tuple[Facts, list[str] | None]
 
 class ConsoleTools:
     """
-    The tools of one user at one API server.
+    The tools of one session of MCP.
 
-    :param config: the server and the user's identity; its namespace is the default.
+    Each call uses the configuration of its beginning.  Consoles that are held stay with the one that opened them.
+
+    :param current: returns the present configuration: the server and the user's identity; its namespace is the default.
     :param connections: to the server, of all users.
     """
 
-    def __init__(self, config: ClientConfig, reactor: Any, connections: IdleConnections) -> None:
-        self._config, self._reactor = config, reactor
-        self._consoles = Consoles(config, reactor)
+    def __init__(
+        self, current: Callable[[], ClientConfig], reactor: Any, connections: IdleConnections
+    ) -> None:
+        self._current, self._reactor, self._connections = current, reactor, connections
+        self._consoles = Consoles(reactor)
+        self._calls: _Calls | None = None
+
+    def list(self) -> Sequence[Mapping[str, Any]]:
+        return [each.describe() for each in TOOLS]
+
+    def close(self) -> None:
+        self._consoles.close()
+
+    async def call(self, name: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        config = self._current()
+        if self._calls is None or self._calls.config != config:
+            # Not changed in place: a call that goes on must not act as a user that was not checked.
+            self._calls = _Calls(config, self._consoles, self._reactor, self._connections)
+        return await self._calls.call(name, arguments)
+
+
+class _Calls:
+    """
+    The calls with one configuration.
+
+    :param consoles: those of the session.
+    """
+
+    def __init__(
+        self, config: ClientConfig, consoles: Consoles, reactor: Any, connections: IdleConnections
+    ) -> None:
+        self.config, self._consoles = config, consoles
         self._reader = Reader(config, reactor, connections)
         self._actor = Actor(self._reader, self._consoles, reactor)
         self._is_agent = False
@@ -64,12 +95,6 @@ class ConsoleTools:
             "end_recording": self._end_recording,
         }
 
-    def list(self) -> Sequence[Mapping[str, Any]]:
-        return [each.describe() for each in TOOLS]
-
-    def close(self) -> None:
-        self._consoles.close()
-
     async def call(self, name: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         tool = BY_NAME[name]
         wrong = [
@@ -79,7 +104,7 @@ class ConsoleTools:
             return failure(_message(f"{name}: {'; '.join(wrong)}"))
         complete = with_defaults(tool, arguments)
         machine = complete.get("machine", "")
-        namespace = complete.get("namespace") or self._config.namespace
+        namespace = complete.get("namespace") or self.config.namespace
         for what, value, problem in (
             ("machine", machine, dns_subdomain(machine) if machine else ()),
             ("namespace", namespace, dns_label(namespace)),
@@ -135,7 +160,7 @@ class ConsoleTools:
         self._is_agent = True
 
     def _explain(self, refusal: APIError, tool: Tool, namespace: str, machine: str) -> str:
-        config = replace(self._config, namespace=namespace)
+        config = replace(self.config, namespace=namespace)
         return _message(refused(refusal, tool, namespace, machine, config))
 
     # The calls.

@@ -31,15 +31,13 @@ from twisted_exec.cli.console.terminal import TerminalInput, nonblocking
 from twisted_exec.cli.explanations import explain
 from twisted_exec.cli.failures import failed
 from twisted_exec.cli.messages import one_line
-from twisted_exec.cli.options import overrides_of
+from twisted_exec.cli.options import chosen_context, follow_config
 from twisted_exec.cli.suggestion import explain_with_hint
 from twisted_exec.cli.web.forwarding import AGENT
 from twisted_exec.cli.web.login import VALID_SECONDS
 from twisted_exec.cli.web.server import LocalServer
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
 from twisted_exec.kube.kubeconfig.credentials import settled
-from twisted_exec.kube.kubeconfig.loader import context_name
-from twisted_exec.kube.kubeconfig.reloading import ReloadingConfig
 from twisted_exec.kube.machine_requests import opened_among
 from twisted_exec.program.descriptors import raise_descriptor_limit
 
@@ -130,25 +128,6 @@ def _open_browser(url: str, reactor: Any) -> None:
     reactor.callLater(VALID_SECONDS, page.remove)
     reactor.addSystemEventTrigger("before", "shutdown", page.remove)
     page.open()
-
-
-def chosen_context(options: argparse.Namespace) -> str:
-    """Return the name of the context."""
-    try:
-        return context_name(options.kubeconfig, options.context)
-    except KubeConfigError:
-        return ""
-
-
-def follow_config(options: argparse.Namespace, context: str) -> ReloadingConfig:
-    """
-    Return the configuration that the options select, kept current.
-
-    :param context: name of the context, which stays the same: ``kubectl config use-context`` must
-        not take an open page elsewhere.
-    :raises KubeConfigError: it cannot be used.
-    """
-    return ReloadingConfig(options.kubeconfig, context or None, overrides=overrides_of(options))
 
 
 async def _machine(
