@@ -23,6 +23,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests import needs
 from tests.docs import pages
 from tests.tiers import PROGRAMS
+from twisted_exec.web.vendoring.wheel_backend import NODE
 
 from . import files
 
@@ -77,6 +78,7 @@ class LockTests(SynchronousTestCase):
         for extra in EXTRAS:
             yield from requirements(config["options.extras_require"][extra])
         yield from requirements((LOCK / "build.in").read_text())
+        yield Requirement(NODE)
 
     def assert_locked(self, needed: Iterable[Requirement], environment: dict[str, str]) -> None:
         """Each requirement that applies has exactly one locked release, which satisfies it."""
