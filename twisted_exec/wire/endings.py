@@ -25,6 +25,11 @@ POOL_DELETED = "PoolDeleted"
 POWERED_OFF = "PoweredOff"
 LINE_LOST = "LineLost"
 SHUTTING_DOWN = "ShuttingDown"
+RESTARTING = "Restarting"
+"""
+A program on the path stops, and the client resumes the session when it is back.  It is no Status on the
+wire: the client reads a WebSocket Close with code 1012.
+"""
 REVOKED = "AuthorizationWithdrawn"
 SESSION_DELETED = "SessionDeleted"
 IDLE = "Idle"

@@ -26,8 +26,10 @@ from twisted_exec.program.tasks import each_alone
 from twisted_exec.streaming.evidence import SessionEvidence
 from twisted_exec.streaming.http.responses import outcome
 from twisted_exec.streaming.interfaces import (
+    RESTARTING,
     RESUMED,
     REVOKED,
+    SHUTTING_DOWN,
     Ending,
 )
 from twisted_exec.streaming.lives import Living
@@ -257,18 +259,26 @@ class Sessions:
         """End the sessions that depend on an object; return their number."""
         return self.end(lambda subject: key.covers(subject, ending), ending)
 
-    def drain(self, clock: IReactorTime, seconds: float, ending: Ending) -> Deferred[None]:
+    def drain(self, clock: IReactorTime, seconds: float, program: str) -> Deferred[None]:
         """
-        End all sessions; those that can go on over another connection are only cut.
+        End all sessions, because this program stops.
 
+        Clients that can resume read that it restarts.  Streams that the previous hop rejoins are cut.  All
+        other clients read the reason as the last Status.
+
+        :param program: its name, for the reasons.
         :return: fires when none is left, or the remaining ones were cut.
         """
+        restarts = Ending(RESTARTING, f"{program} is restarting")
+        over = Ending(SHUTTING_DOWN, f"{restarts.message}; try again in a moment")
 
         def end(session: Session) -> None:
-            if session.is_movable:
-                session.cut(ending.reason)
+            if session.is_resumable:
+                session.end(restarts)
+            elif session.is_rejoined_by_hop:
+                session.cut(SHUTTING_DOWN)
             else:
-                session.end(ending)
+                session.end(over)
 
         self.each(self.live(), end)
         if not self._live:
@@ -494,12 +504,11 @@ class Session(Living[SessionLife]):
     @property
     def is_resumable(self) -> bool:
         """Return whether the user can resume the session after a loss."""
-        return bool(self.resumable_seconds) and self.ending is None
+        return bool(self.resumable_seconds) and self._goes_on
 
     @property
-    def is_movable(self) -> bool:
-        """Return whether a cut session goes on over another connection."""
-        return self.is_resumable or (self.is_rejoined_by_hop and self.ending is None)
+    def _goes_on(self) -> bool:
+        return self.ending is None or self.ending.reason == RESTARTING
 
     def counts(self) -> tuple[int, int]:
         """Return the bytes to the machine and to the user so far; nothing without a stream."""
