@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -12,12 +10,11 @@ from twisted_exec.streaming.rejoinable_transport import (
     RejoinableTransport,
     RejoinableTransports,
     StreamOwner,
-    TransportState,
 )
 from twisted_exec.testing.network import MemoryNetwork, MemoryTransport
 from twisted_exec.wire.rejoin import Rejoin, Rejoinable
 
-from .rejoin.support import WAIT_SECONDS, Chain, Peer, frame
+from .rejoin.support import WAIT_SECONDS, Peer
 
 
 class StreamsTests(SynchronousTestCase):
@@ -91,64 +88,6 @@ class StreamsTests(SynchronousTestCase):
         offer = self.streams.offered(self.owner)
         assert offer is not None
         self.assertNotIn(offer.answer.key, repr(offer))
-
-
-class AnotherProcessTests(SynchronousTestCase):
-    """Another process may continue the stream."""
-
-    def setUp(self) -> None:
-        self.chain = chain = Chain()
-        chain.stream.ping = lambda: True
-        chain.machine.transport.write(frame(b"\x01one"))
-        chain.stream.keep_alive()
-        chain.user.transport.write(b"keys and a pa")
-        chain.network.pump()
-        self.state = chain.stream.suspend(4)
-        chain.user.transport.write(b"rt")
-        chain.machine.transport.write(frame(b"\x01two"))
-        chain.network.pump()
-
-    def test_suspended(self) -> None:
-        """Nothing passes in either direction."""
-        self.assertEqual(self.state, TransportState(9, 0, frame(b"\x01one"), (8,)))
-        self.assertEqual(self.chain.machine.got, b"keys and a pa")
-        self.assertEqual(self.chain.user.got, frame(b"\x01one"))
-
-    def test_unsuspended(self) -> None:
-        """If there is no other process, everything passes that has waited."""
-        self.chain.stream.unsuspend()
-        self.chain.network.pump()
-        self.assertEqual(self.chain.machine.got, b"keys and a part")
-        self.assertEqual(self.chain.user.got, frame(b"\x01one") + frame(b"\x01two"))
-
-    def test_lost_meanwhile(self) -> None:
-        """A connection that is lost meanwhile is replaced later, and nothing is lost with it."""
-        self.chain.cut()
-        self.chain.stream.unsuspend()
-        self.chain.rejoin()
-        self.chain.network.pump()
-        self.assertEqual(self.chain.machine.got, b"keys and a part")
-        self.assertEqual(self.chain.user.got, frame(b"\x01one") + frame(b"\x01two"))
-
-    def test_continued(self) -> None:
-        """The hop before rejoins the stream in the other process, which waits for it for a while."""
-        chain, machine = self.chain, Peer()
-        owner, key = StreamOwner("3f6b", "ada", "uid-1"), "k" * 43
-        streams = RejoinableTransports(chain.clock, 30)
-        digest = hashlib.sha256(key.encode()).digest()
-        chain.stream.abortConnection()
-        chain.network.pump()
-        chain.stream = streams.make(digest, owner, machine, has_head=False)
-        chain.stream.restore(self.state)
-        self.assertIs(streams.find(owner, Rejoin(key, 0)), chain.stream)
-        chain.rejoin()
-        machine.transport.write(frame(b"\x01three"))
-        chain.network.pump()
-        self.assertEqual(machine.got, b"a part")
-        self.assertEqual(chain.user.got, frame(b"\x01one") + frame(b"\x01three"))
-        chain.cut()
-        chain.clock.advance(30)
-        self.assertEqual(len(streams), 0)
 
 
 class HeadTests(SynchronousTestCase):

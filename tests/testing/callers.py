@@ -95,7 +95,7 @@ class Caller:
     def failing(self, reason: str) -> None:
         self.why = reason
 
-    def close_received(self, code: int | None = None) -> None:
+    def close_received(self, code: int | None = None, reason: str = "") -> None:
         """The other side has said all."""
 
     def lost(self, reason: str) -> None:

@@ -496,7 +496,7 @@ class _Tunnel:
     def failing(self, reason: str) -> None:
         raise AssertionError(reason)
 
-    def close_received(self, code: int | None) -> None:
+    def close_received(self, code: int | None, reason: str) -> None:
         """It is answered."""
 
     def lost(self, reason: str) -> None:
@@ -531,7 +531,7 @@ class _Messages:
     def failing(self, reason: str) -> None:
         raise AssertionError(reason)
 
-    def close_received(self, code: int | None) -> None:
+    def close_received(self, code: int | None, reason: str) -> None:
         """It is answered."""
 
     def lost(self, reason: str) -> None:

@@ -315,6 +315,10 @@ class CloseTests(SynchronousTestCase):
             self.assertTrue(ends_with_close(frame), frame)
             self.assertTrue(ends_with_close(b"\x82\x03\x01ab" + frame), frame)
 
+    def test_restart(self) -> None:
+        """Close 1012 does not end the session: its client resumes."""
+        self.assertFalse(ends_with_close(b"\x82\x03\x01ab" + b"\x88\x05\x03\xf4why"))
+
     def test_no_close(self) -> None:
         for data in (
             b"",

@@ -182,18 +182,6 @@ class WishTests(SynchronousTestCase):
         self.assertEqual(decoder.feed(b'{"Width":-1,"Height":24,"Break":250}'), [])
         self.assertEqual(decoder.feed(encode_wish(Break(), None)), [])
 
-    def test_another_process(self) -> None:
-        """Another process goes on within an object, and also reads nothing behind an invalid one."""
-        data = encode_size(TerminalSize(80, 24))
-        for cut in range(len(data) + 1):
-            first, second = SizeDecoder(), SizeDecoder()
-            read = first.feed(data[:cut])
-            second.restore(json.loads(json.dumps(first.export())))
-            self.assertEqual(read + second.feed(data[cut:]), [TerminalSize(80, 24)], cut)
-        first.feed(b"x")
-        second.restore(first.export())
-        self.assertEqual(second.feed(data), [])
-
 
 class MessageTests(SynchronousTestCase):
     """Messages of users to others, in the stream of sizes."""

@@ -326,9 +326,6 @@ class IMarkTransport(IAttachmentTransport):
     def send_mark(mark: At | Attendance | Notice) -> None:
         """Send a mark, in order with the output."""
 
-    def hold_acks(held: bool) -> None:
-        """Send no Ack until this is called with false, even if more input is settled."""
-
     def ask() -> None:
         """
         Ask the client for an answer; :meth:`IResumableAttachment.answered` follows when it arrives.

@@ -24,11 +24,6 @@ class KeptBytes:
         self._short_bytes = min(_SHORT_BYTES, limit_bytes // 16)
         self._pieces: deque[bytes] = deque()
 
-    def restore(self, first: int, data: bytes) -> None:
-        """Keep the bytes that another process has sent, from the offset ``first`` on."""
-        self.first = self.end = first
-        self.add(data)
-
     def __len__(self) -> int:
         return self.end - self.first
 

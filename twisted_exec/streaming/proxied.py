@@ -15,6 +15,7 @@ from twisted_exec.streaming.interfaces import (
     MACHINE_DELETED,
     POOL_DELETED,
     POWERED_OFF,
+    RESTARTING,
     RESUMED,
     REVOKED,
     SHUTTING_DOWN,
@@ -45,6 +46,7 @@ From a change of a session's terms until the session ends if the next hop does n
 
 _MORE_SECONDS = {
     SHUTTING_DOWN: STOP_SECONDS,
+    RESTARTING: STOP_SECONDS,
     POWERED_OFF: GONE_SECONDS,
     MACHINE_DELETED: GONE_SECONDS,
     POOL_DELETED: GONE_SECONDS,
@@ -160,7 +162,7 @@ class SplicedStream(ProxiedStream):
         seconds = _MORE_SECONDS.get(ending.reason, self._hop.settings.end_seconds)
         self._sever_later(seconds, ending.reason)
         if self._ends_here:
-            self.connections.say(ending)
+            self._say(ending)
             return
 
         def agreed(_: None) -> None:
@@ -170,7 +172,8 @@ class SplicedStream(ProxiedStream):
         def refused(failure: Failure) -> None:
             if self._severs_later():
                 self._hop.log_cut(self._session, failure)
-                if self._hop.settings.cuts_when_refused or failure.check(Silent):
+                cuts = self._hop.settings.cuts_when_refused or ending.reason == RESTARTING
+                if cuts or failure.check(Silent):
                     self._sever_later(0, ending.reason)
 
         self._next_hop.end(ending, seconds).addCallbacks(agreed, refused)
@@ -183,9 +186,16 @@ class SplicedStream(ProxiedStream):
             self._late.cancel()
         self._late = self._hop.clock.callLater(seconds, self._sever, reason)
 
+    def _say(self, ending: Ending) -> None:
+        if ending.reason == RESTARTING:  # a status would end the session
+            self.connections.sever(ending.reason)
+        else:
+            self.connections.say(ending)
+
     def _sever(self, reason: str) -> None:
-        if self._session.ending is not None:
-            self.connections.sever_with(self._session.ending)
+        ending = self._session.ending
+        if ending is not None and ending.reason != RESTARTING:
+            self.connections.sever_with(ending)
         else:
             self.connections.sever(reason)
 
@@ -227,7 +237,7 @@ class NextHop:
             :class:`~twisted_exec.streaming.http.session_requests.Silent` if it is not worth the wait.
         """
         query = ending_query(self._session_id, ending)
-        awaits_silence = ending.reason in (POWERED_OFF, SHUTTING_DOWN)
+        awaits_silence = ending.reason in (POWERED_OFF, SHUTTING_DOWN, RESTARTING)
         self._end = Deferred.fromCoroutine(self._send(b"DELETE", query, seconds, awaits_silence))
         return self._end
 

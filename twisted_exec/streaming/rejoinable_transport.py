@@ -4,15 +4,13 @@ The transport at the machine's end of a stream that the previous hop can rejoin.
 It outlives its connections: that hop can *rejoin* the stream over a new connection (:mod:`twisted_exec.wire.rejoin`), and each
 end sends again what the other has not received. This end keeps about :data:`MOST_KEPT_BYTES`, so it
 cannot go on for a client that is further behind.
-
-Another process can continue it: the hop before then rejoins the stream there.
 """
 
 from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -80,31 +78,6 @@ TRANSPORT_TRANSITIONS: Mapping[TransportLife, frozenset[TransportLife]] = {
 """What may follow each phase of a transport's life."""
 
 
-@dataclass(frozen=True)
-class TransportState:
-    """
-    A transport for another process.
-
-    :param received: how many bytes the protocol of the other process need not get again.
-    :param first: the offset of the first byte in ``kept``.
-    :param kept: sent bytes that the client may not have received.
-    :param pings: the offset of each ping that is not answered yet.
-    """
-
-    received: int
-    first: int
-    kept: bytes
-    pings: Sequence[int]
-
-
-class _Suspension:
-    """What must not pass while another process may continue the stream."""
-
-    def __init__(self) -> None:
-        self.received: list[bytes] = []
-        self.written: list[bytes] = []
-
-
 @implementer(ITransport, IConsumer, IPushProducer)
 class RejoinableTransport(Living[TransportLife]):
     """
@@ -112,7 +85,6 @@ class RejoinableTransport(Living[TransportLife]):
 
     :param has_head: the protocol first writes the head of a response, which is no part of the
         stream.
-    :param digest: of the key that rejoins the stream.
     :ivar ping: sends a ping, and returns whether it did.  Its owner calls :meth:`keep_alive`
         instead of sending pings itself, and :meth:`answered` at each answer.
     :ivar received: bytes that the protocol got.
@@ -129,12 +101,11 @@ class RejoinableTransport(Living[TransportLife]):
         wait_seconds: float,
         *,
         has_head: bool = False,
-        digest: bytes = b"",
         on_open: Callable[[], None] = lambda: None,
         on_end: Callable[[], None] = lambda: None,
     ) -> None:
         self.life = TransportLife.OPENING
-        self.digest, self.received = digest, 0
+        self.received = 0
         self.ping: Callable[[], bool] | None = None
         self.on_wait: Callable[[], None] | None = None
         self._protocol: Any = protocol
@@ -153,7 +124,6 @@ class RejoinableTransport(Living[TransportLife]):
         self._reading = True
         self._timer: IDelayedCall | None = None
         self._close_transport: Callable[[Any], object] = _keep_open
-        self._suspension: _Suspension | None = None
 
     def connection(self) -> IProtocol:
         """Return the protocol for the first connection."""
@@ -196,45 +166,6 @@ class RejoinableTransport(Living[TransportLife]):
     def connection_transport(self) -> object:
         return None if self._connection is None else self._connection.transport
 
-    # For another process
-
-    def suspend(self, unread: int) -> TransportState:
-        """
-        Let no byte pass until :meth:`unsuspend`, and return the state for another process.
-
-        :param unread: the number of received bytes that the protocol there gets again.
-        """
-        self._suspension = _Suspension()
-        if self._connection is not None:
-            self._connection.transport.pauseProducing()
-        kept = self._kept
-        return TransportState(
-            self.received - unread, kept.first, b"".join(kept), tuple(self._asked)
-        )
-
-    def unsuspend(self) -> None:
-        """Go on: no other process continues the stream."""
-        suspension, self._suspension = self._suspension, None
-        if suspension is None:
-            return
-        for data in suspension.written:
-            self.write(data)
-        for data in suspension.received:
-            if self.life is not TransportLife.OVER:
-                self.received += len(data)
-                self._protocol.dataReceived(data)
-        if self._connection is not None and self._reading:
-            self._connection.transport.resumeProducing()
-
-    def restore(self, state: TransportState) -> None:
-        """Continue the transport of another process, which waits for its next connection."""
-        self.received = state.received
-        self._kept.restore(state.first, state.kept)
-        self._asked.extend(state.pings)
-        self._on_open()
-        self._wait(Failure(ConnectionLost()))
-        self._protocol.makeConnection(self)
-
     # Called by connections
 
     def _joined(self, connection: _Connection) -> None:
@@ -253,7 +184,7 @@ class RejoinableTransport(Living[TransportLife]):
             self._on_open()
             self._protocol.makeConnection(self)
             return
-        if not self._reading or self._suspension is not None:
+        if not self._reading:
             transport.pauseProducing()
         for data in self._kept:
             transport.write(data)
@@ -344,9 +275,6 @@ class RejoinableTransport(Living[TransportLife]):
         """Send data, and keep it until it has arrived, up to about :data:`MOST_KEPT_BYTES`."""
         if self.life is TransportLife.CLOSING or self.life is TransportLife.OVER:
             return
-        if self._suspension is not None:
-            self._suspension.written.append(data)
-            return
         connection = self._connection
         if connection is not None:
             connection.transport.write(data)
@@ -380,7 +308,7 @@ class RejoinableTransport(Living[TransportLife]):
 
     def resumeProducing(self) -> None:
         self._reading = True
-        if self._connection is not None and self._suspension is None:
+        if self._connection is not None:
             self._connection.transport.resumeProducing()
 
     def stopProducing(self) -> None:
@@ -440,9 +368,6 @@ class _Connection(Protocol):
     def dataReceived(self, data: bytes) -> None:
         stream = self._stream
         if stream._connection is not self:
-            return
-        if stream._suspension is not None:
-            stream._suspension.received.append(data)
             return
         stream.received += len(data)
         stream._protocol.dataReceived(data)
@@ -524,7 +449,6 @@ class RejoinableTransports:
             self._clock,
             self._seconds,
             has_head=has_head,
-            digest=key,
             on_open=keep,
             on_end=lambda: self._forget(key),
         )

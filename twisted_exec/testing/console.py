@@ -351,9 +351,6 @@ class MarkStream:
             if self.capacity <= 0 and self.producer is not None:
                 self.producer.pauseProducing()
 
-    def hold_acks(self, held: bool) -> None:
-        """Do nothing: this stream sends no Ack."""
-
     def ask(self) -> None:
         self.questions += 1  # the test answers
 

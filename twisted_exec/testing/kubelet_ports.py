@@ -308,7 +308,7 @@ class _SocketPorts:
     def failing(self, reason: str) -> None:
         """Do nothing: the socket reports the error in its Close message."""
 
-    def close_received(self, code: int | None) -> None:
+    def close_received(self, code: int | None, reason: str) -> None:
         """Do nothing: the socket replies with its own Close."""
 
     def lost(self, reason: str) -> None:

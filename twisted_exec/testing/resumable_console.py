@@ -131,6 +131,11 @@ class ResumableConsole(Factory):
         for connection in self.live:
             connection.end(ending)
 
+    def stop(self, reason: str) -> None:
+        """Tell the clients that the server restarts; their sessions wait."""
+        for connection in self.live:
+            connection.stop(reason)
+
     def forget(self, offset: int) -> None:
         """Retain nothing before an offset."""
         self.oldest = max(self.oldest, min(offset, len(self.journal)))
@@ -305,6 +310,12 @@ class _Connection:
         self.carrier.send_status(encode_ending(ending, self.carrier.protocol))
         self.carrier.close()
 
+    def stop(self, reason: str) -> None:
+        if self._is_current:
+            self._session.connection = None
+        self.acknowledge()
+        self.carrier.restart(reason)
+
     def cut(self) -> None:
         if self._is_current:
             self._session.connection = None
@@ -370,7 +381,7 @@ class _Connection:
     def failing(self, reason: str) -> None:
         self._leave()
 
-    def close_received(self, code: int | None = None) -> None:
+    def close_received(self, code: int | None = None, reason: str = "") -> None:
         self._leave()
 
     def lost(self, reason: str) -> None:

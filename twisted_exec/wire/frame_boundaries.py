@@ -17,6 +17,7 @@ from twisted_exec.wire import spdy
 from twisted_exec.wire.channel import PROTOCOLS, SPDY_PROTOCOLS, UNNAMED, Channel, encode, is_text
 from twisted_exec.wire.endings import Ending, encode_ending, has_status
 from twisted_exec.wire.errors import RemoteProtocolError
+from twisted_exec.wire.resume import RESTART_CODE
 from twisted_exec.wire.spdy import FrameReader, SynStream
 from twisted_exec.wire.spdy_console import STREAM_TYPE
 from twisted_exec.wire.upgrade import SPDY
@@ -34,6 +35,7 @@ _NORMAL, _GOING_AWAY = 1000, 1001
 _LONGEST_REASON = 123
 # RFC 6455 §7.4.2: codes below 1000 are not used.
 _CLOSE_CODES = range(1000 >> 8, (4999 >> 8) + 1)
+_RESTART = RESTART_CODE.to_bytes(2, "big")
 # The base64 protocols name the channel by its digit.
 _ERRORS = (Channel.ERROR, ord("0") + Channel.ERROR)
 _FIN = 1
@@ -271,9 +273,9 @@ def _frame(kind: int, payload: bytes) -> bytes:
 
 def ends_with_close(data: bytes) -> bool:
     """
-    Return whether the last bytes of a server are a WebSocket's Close frame.
+    Return whether the last bytes of a server are a WebSocket's Close frame that ends the session.
 
-    Output may look like one, though rarely.
+    Close 1012 does not: the client resumes.  Output may look like a Close, though rarely.
 
     :param data: at least :data:`LONGEST_CLOSE_BYTES`, or all.
     """
@@ -283,7 +285,8 @@ def ends_with_close(data: bytes) -> bool:
             break
         # A body begins with a code of two bytes (RFC 6455 §5.5.1), so none has one byte.
         if data[start] == _FINAL | _CLOSE and data[start + 1] == length != 1:
-            return not length or data[start + 2] in _CLOSE_CODES
+            code = data[start + 2 : start + 4]
+            return not length or (code[0] in _CLOSE_CODES and code != _RESTART)
     return False
 
 

@@ -126,14 +126,6 @@ class SizeDecoder:
         self._pending = b""
         self._broken = False
 
-    def export(self) -> list[Any]:
-        """Return the state for another process, as JSON values."""
-        return [self._pending.decode("latin-1"), self._broken]
-
-    def restore(self, values: list[Any]) -> None:
-        pending, self._broken = values
-        self._pending = pending.encode("latin-1")
-
     def feed(self, data: bytes) -> list[TerminalSize | Break | Role | Message]:
         """
         Take bytes of the resize channel.

@@ -26,6 +26,12 @@ Time that a session waits whose client has sent nothing: the client may have gon
 key, and then nobody can resume the session.
 """
 
+RESTART_CODE = 1012
+"""
+Code of a WebSocket's Close before which the last Ack counts all input that the machine has got, because a program on
+the path restarts: the client resumes.  Source: "Service Restart" in IANA's registry for RFC 6455.
+"""
+
 LEAST_CREDIT_BYTES = 64 << 10
 MOST_CREDIT_BYTES = 16 << 20
 

@@ -10,9 +10,8 @@ Sources: SPDY Protocol, Draft 3, section 2; ``github.com/moby/spdystream``,
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from twisted_exec.wire.errors import LocalProtocolError, RemoteProtocolError
 from twisted_exec.wire.spdy_headers import MAX_BLOCK_BYTES, HeaderReader, Headers, HeaderWriter
@@ -157,27 +156,6 @@ class FrameReader:
         """The number of bytes that complete the current data frame; 0 between frames."""
         return self._left
 
-    @property
-    def unread(self) -> int:
-        """The number of bytes that are fed, and belong to no frame or piece yet."""
-        return len(self._buffer) - self._start
-
-    def export(self) -> dict[str, Any] | None:
-        """
-        Return the state before :attr:`unread` as JSON values.
-
-        :return: ``None`` if another process could not read further headers.
-        """
-        headers = self._headers.export()
-        if headers is None:
-            return None
-        return {"headers": headers, "data": [self._stream_id, self._left, self._fin]}
-
-    def restore(self, values: Mapping[str, Any]) -> None:
-        """Continue the reader of another process."""
-        self._headers.restore(values["headers"])
-        self._stream_id, self._left, self._fin = values["data"]
-
     def feed(self, data: bytes) -> None:
         self._buffer += data
 
@@ -295,10 +273,6 @@ class FrameWriter:
 
     def __init__(self) -> None:
         self._headers = HeaderWriter()
-
-    def go_on(self) -> None:
-        """Go on behind the frames of another process."""
-        self._headers.go_on()
 
     def syn_stream(
         self, stream_id: int, headers: Iterable[tuple[bytes, bytes]], fin: bool = False

@@ -11,9 +11,8 @@ Sources: SPDY Protocol, Draft 3, section 2; ``github.com/moby/spdystream``,
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
-from dataclasses import astuple, dataclass
-from typing import Any
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 from twisted_exec.wire import spdy
 from twisted_exec.wire.errors import LocalProtocolError, RemoteProtocolError
@@ -118,36 +117,6 @@ class SPDYConnection:
         self._out: list[bytes | memoryview] = []
         self._deaf = False  # reading has ended
         self._gone = False  # sending has ended
-
-    # For another process.
-
-    @property
-    def unread(self) -> int:
-        return self._reader.unread
-
-    def export(self) -> dict[str, Any] | None:
-        """
-        Return the state before :attr:`unread` as JSON values; call it when :meth:`next_event` has
-        returned ``None``.
-
-        :return: ``None`` if another process cannot go on.
-        """
-        reader = self._reader.export()
-        if reader is None or self._deaf or self._gone:
-            return None
-        return {
-            "reader": reader,
-            "streams": [[id, *astuple(each)] for id, each in self._streams.items()],
-            "lastId": self._last_id,
-            "nextPing": self._next_ping,
-        }
-
-    def restore(self, values: Mapping[str, Any]) -> None:
-        """Continue the end of another process."""
-        self._reader.restore(values["reader"])
-        self._writer.go_on()
-        self._streams = {id: _Stream(*each) for id, *each in values["streams"]}
-        self._last_id, self._next_ping = values["lastId"], values["nextPing"]
 
     # Receiving.
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any
 
 from twisted_exec.wire.channel import TERMINAL, V1, V3, V4, Channel, StreamClosed, StreamData
 from twisted_exec.wire.endings import has_status
@@ -168,30 +167,6 @@ class ServerStreams(_Streams):
 
     def start(self) -> None:
         """Start; the client opens the streams."""
-
-    @property
-    def unread(self) -> int:
-        """The number of bytes that are fed, and belong to no event yet."""
-        return self._connection.unread
-
-    def export(self) -> dict[str, Any] | None:
-        """
-        Return the state before :attr:`unread` of a console that has begun, as JSON values.
-
-        :return: ``None`` if another process cannot go on.
-        """
-        connection = self._connection.export()
-        if connection is None or not self.ready or self._status is not None:
-            return None
-        channels = {channel.name: id for channel, id in self._ids.items()}
-        return {"connection": connection, "channels": channels}
-
-    def restore(self, values: Mapping[str, Any]) -> None:
-        """Continue the console of another process."""
-        self._connection.restore(values["connection"])
-        self._ids = {Channel[name]: id for name, id in values["channels"].items()}
-        self._channels = {id: channel for channel, id in self._ids.items()}
-        self.ready = True
 
     def settle(self) -> bool:
         """

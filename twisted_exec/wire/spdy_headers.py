@@ -12,9 +12,7 @@ Sources: SPDY Protocol, Draft 3, section 2.6.10; ``github.com/moby/spdystream``,
 from __future__ import annotations
 
 import zlib
-from base64 import b64decode, b64encode
 from collections.abc import Iterable
-from typing import Any
 
 from twisted_exec.wire.errors import LocalProtocolError, RemoteProtocolError
 
@@ -128,10 +126,6 @@ class HeaderWriter:
     def __init__(self) -> None:
         self._next = _BEGINNING  # the zlib header, with the id of the dictionary
 
-    def go_on(self) -> None:
-        """Go on behind the first block, which another process has written."""
-        self._next = b""
-
     def write(self, headers: Iterable[tuple[bytes, bytes]]) -> bytes:
         """
         Encode the next block.
@@ -174,21 +168,6 @@ class HeaderReader:
         self._replayed_plain = 0
         self._excess = 0  # inflated bytes beyond the ratio
         self._zlib: zlib._Decompress | None = None
-
-    def export(self) -> list[Any] | None:
-        """
-        Return the state for another process, as JSON values.
-
-        :return: ``None`` if there were so many blocks that they are not kept.
-        """
-        if self._replayed is None:
-            return None
-        replayed = b64encode(self._replayed).decode("ascii")
-        return [replayed, self._replayed_plain, self._excess]
-
-    def restore(self, values: list[Any]) -> None:
-        replayed, self._replayed_plain, self._excess = values
-        self._replayed = b64decode(replayed, validate=True)
 
     def read(self, block: bytes) -> Headers:
         """

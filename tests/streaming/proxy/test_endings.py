@@ -228,7 +228,7 @@ class EndTests(ProxyTestCase):
 
     def test_drain(self) -> None:
         """Draining ends every session, by the same way."""
-        drained = self.sessions.drain(self.clock, 5, Ending(SHUTTING_DOWN))
+        drained = self.sessions.drain(self.clock, 5, "exec-poollet")
         self.assertIn(b"reason=ShuttingDown", self.control.transport.value())
         self.clock.advance(1.9)  # more patience than for a right that was withdrawn
         self.assertFalse(self.session_transport.aborted)

@@ -5,6 +5,7 @@ Tests for :mod:`twisted_exec.streaming.proxy`: sessions that are resumed, or wai
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 from twisted.internet import error
 from twisted.internet.error import ConnectionDone
@@ -17,7 +18,7 @@ from twisted_exec.program.session_limits import SessionLimits
 from twisted_exec.streaming.hop import END_SECONDS
 from twisted_exec.streaming.http.browser_websocket import adopt_page
 from twisted_exec.streaming.http.site import Request
-from twisted_exec.streaming.interfaces import RESUMED, REVOKED, SHUTTING_DOWN, Ending
+from twisted_exec.streaming.interfaces import RESTARTING, RESUMED, REVOKED, Ending
 from twisted_exec.streaming.proxied import STOP_SECONDS
 from twisted_exec.streaming.sessions.registry import SessionLife
 from twisted_exec.streaming.subject import Subject
@@ -221,21 +222,47 @@ class LossTests(ProxyTestCase):
         self.assertFalse(self.over())
         self.assertEqual(self.records.ends(), [(REVOKED, None)])
 
+    def stop(self) -> tuple[Any, OneConnection]:
+        """Stop this hop; return when it is drained, and the connection with its request to the next hop."""
+        control = OneConnection()
+        self.locator.endpoints[0] = ("10.0.0.0:1", control)
+        return self.sessions.drain(self.clock, 5, "exec-poollet"), control
+
     def test_stopped(self) -> None:
-        """A hop that stops cuts the session: it says nothing to either side."""
-        self.client.received()
-        before = len(self.client.received())
-        self.locator.endpoints.clear()  # nothing is asked for
-        drained = self.sessions.drain(self.clock, 5, Ending(SHUTTING_DOWN, "going down"))
+        """A hop that stops has the machine's side close the connection, and the session waits for its user."""
+        drained, control = self.stop()
+        head = control.transport.value().split(b"\r\n")[0]
+        self.assertIn(b"DELETE /backend?x=1&restarts=s-1&", head)
+        self.assertIn(b"exec-poollet", head)
         self.client.send(b"\x82\x81abcdx")
         self.assertEqual(self.machine.value(), b"")
-        self.assertEqual(len(self.client.received()), before)
-        self.assertTrue(self.client.closed)
+        control.protocol.dataReceived(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+        close = b"\x88\x06\x03\xf4poll"
+        self.machine.protocol.dataReceived(close)
         self.lose()
+        self.assertTrue(self.client.received().endswith(close))
         self.client.lose()
         self.successResultOf(drained)
         self.assertTrue(self.over())
-        self.assertEqual(self.records.ends(), [(SHUTTING_DOWN, None)])
+        self.assertEqual(self.records.ends(), [(RESTARTING, None)])
+
+    def test_stopped_before_earlier_release(self) -> None:
+        """A next hop that does not know the request, or has none, has the session cut, and no status is written."""
+        for is_refused in (True, False):
+            self.setUp()
+            drained, control = self.stop()
+            self.client.received()
+            if is_refused:
+                control.protocol.dataReceived(b"HTTP/1.1 400 X\r\nContent-Length: 0\r\n\r\n")
+                self.clock.advance(0)
+            else:
+                self.clock.advance(STOP_SECONDS)
+            self.assertEqual(self.client.received(), b"")
+            self.assertTrue(self.client.closed)
+            self.lose()
+            self.client.lose()
+            self.successResultOf(drained)
+            self.assertTrue(self.over())
 
     def test_ordinary(self) -> None:
         """A session that cannot be resumed waits for nobody."""

@@ -89,7 +89,7 @@ class OfferTests(RejoinableTestCase):
         self.assertIn(NAME + self.answer + b"\r\n", client.received())
         (session,) = self.sessions.live()
         self.assertTrue(session.is_rejoined_by_hop)
-        self.sessions.drain(self.clock, 5, Ending(MACHINE_DELETED))
+        self.sessions.drain(self.clock, 5, "exec-poollet")
         self.assertEqual(session.ending, None)
         self.assertTrue(client.closed)
 

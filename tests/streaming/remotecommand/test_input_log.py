@@ -93,6 +93,19 @@ class InputLogTests(SynchronousTestCase):
         log.put(None)
         self.assertEqual(log.drop(), (3, 3))
 
+    def test_exact(self) -> None:
+        """When the machine has got nothing behind the last Ack, all of it is sent again, counted from 0."""
+        log = InputLog()
+        log.put(b"abc")
+        list(log.sendable())
+        log.settle(1)
+        log.put(b"d")
+        self.assertEqual(log.begin_anew(is_exact=True), (0, 0))
+        log.send_again()
+        self.assertEqual(b"".join(each for each in log.sendable() if each), b"bcd")
+        log.settle(3)
+        self.assertEqual(log.unconfirmed, (0, 0))
+
     def test_nobody_knows(self) -> None:
         """
         When nobody knows what is settled, uncertain input is dropped with all behind it, but not the
@@ -104,10 +117,10 @@ class InputLogTests(SynchronousTestCase):
         log.settle(1)
         log.put(b"d")
         log.put(None)
-        self.assertEqual(log.begin_anew(), (2, 1))
+        self.assertEqual(log.begin_anew(is_exact=False), (2, 1))
         self.assertEqual(list(log.sendable()), [None])
         log.settle(1)
         log.put(b"xy")
-        self.assertEqual(log.begin_anew(), (0, 0))  # nothing was sent
+        self.assertEqual(log.begin_anew(is_exact=False), (0, 0))  # nothing was sent
         self.assertEqual(list(log.sendable()), [b"xy"])
         log.settle(2)

@@ -81,9 +81,9 @@ class InputQueueTests(SynchronousTestCase):
         queue.put(b"abcdefgh")
         queue.put(None)
         self.assertEqual(self.delivered, [b"abc"])
-        self.assertEqual(queue.items, (b"defgh", None))
+        self.assertEqual(len(queue), 2)
         queue.resume()
-        self.assertEqual(queue.items, (b"gh", None))
+        self.assertEqual(self.delivered, [b"abc", b"def"])
         queue.most_bytes = 0
         queue.resume()
         queue.resume()

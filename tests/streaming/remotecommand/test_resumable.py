@@ -13,6 +13,7 @@ from tests.streaming.frames import BytesMessage, CloseConnection, Peer, Ping, Po
 from tests.streaming.remotecommand.serving import NOON, ServeTestCase
 from twisted_exec.streaming.interfaces import (
     COMPLETED,
+    RESTARTING,
     SHUTTING_DOWN,
     Break,
     Ending,
@@ -348,6 +349,36 @@ class LossTests(ResumableCase):
         peer.client.lose()
         self.assertEqual((self.events(), len(self.attachment.detached_with)), ([], 1))
         self.ended()
+
+    def test_restart(self) -> None:
+        """
+        The client of a program that restarts reads which input the machine has got, and the reason; the session waits.
+        """
+        peer = self.open()
+        peer.events()
+        peer.send(b"\0abc")
+        self.attachment.transport.pause_input()
+        peer.send(b"\0de")
+        assert self.serving.server is not None
+        self.serving.server.end_by_hop(Ending(RESTARTING, "exec-runtime is restarting"))
+        peer.send(b"\0f")
+        ack, close = self.heard(peer)
+        self.assertEqual(ack, Ack(3))
+        assert isinstance(close, CloseConnection)
+        self.assertEqual((close.code, close.reason), (1012, "exec-runtime is restarting"))
+        self.assertEqual(self.attachment.received, b"abc")
+        self.assertEqual((self.events(), self.attachment.detached_with), (["away"], []))
+        peer.client.lose()
+        self.ended()
+
+    def test_restart_during_end(self) -> None:
+        """A session that ends anyway is cut: its client comes back for the status."""
+        peer = self.open()
+        self.attachment.transport.end(Ending(COMPLETED))
+        assert self.serving.server is not None
+        self.serving.server.end_by_hop(Ending(RESTARTING))
+        self.assertTrue(peer.client.closed)
+        self.assertEqual((self.events(), self.attachment.detached_with), (["away"], []))
 
     def test_ended_by_hop(self) -> None:
         """A session that was ended for another reason than the console's cannot be resumed."""

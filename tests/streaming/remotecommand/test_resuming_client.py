@@ -418,6 +418,39 @@ class OutageTests(ResumingCase):
         self.server.acknowledge()
         self.end.wait(1)
 
+    def test_announced_restart(self) -> None:
+        """
+        A server that says that it restarts has told which input its machine got: the rest is sent again, also by a
+        user who has paused the output, and nothing is uncertain.
+        """
+        for is_paused in (False, True):
+            self.setUp()
+            self.server.print(b"$ ")
+            self.client.write(b"abc")
+            self.end.pump()
+            if is_paused:
+                self.client.pause_output()
+                self.server.print(b"not read")
+            self.server.stop("exec-runtime is\n restarting")
+            self.client.write(b"de")  # it arrives behind the last Ack
+            self.end.pump()
+            self.server.restart()
+            self.client.resume_output()
+            self.end.wait(1)
+            self.assertEqual(self.user.outages, ["exec-runtime is restarting"])
+            self.assertEqual(self.user.returns[0][1], 0)
+            self.client.write(b"f")
+            self.end.wait(1)
+            self.assertEqual(b"".join(self.line), b"abcdef")
+            output = b"".join(each for each in self.user.items if isinstance(each, bytes))
+            self.assertEqual(output, b"$ not read" if is_paused else b"$ ")
+            self.server.acknowledge()
+            self.client.write(b"g")
+            self.end.pump()
+            self.server.restart()  # and that without a word
+            self.end.wait(1)
+            self.assertEqual(self.user.returns[1][1], 1)
+
     def begin_restarted(self) -> None:
         """Lose keys in a restart; the server sends the first mark, and no position yet."""
         self.server.print(b"one")

@@ -363,7 +363,7 @@ class EndTests(TunnelTestCase):
     def test_cut_by_the_hop(self) -> None:
         """A drain without time closes both connections at once."""
         user, end = self.open()
-        self.sessions.drain(self.clock, 0, Ending(SHUTTING_DOWN))
+        self.sessions.drain(self.clock, 0, "exec-poollet")
         self.clock.advance(0)
         self.over(SHUTTING_DOWN)
         self.assertIsNotNone(user.lost)

@@ -11,6 +11,7 @@ from twisted_exec.streaming.interfaces import (
     COMPLETED,
     INTERNAL,
     MACHINE_DELETED,
+    RESTARTING,
     REVOKED,
     SESSION_DELETED,
     Ending,
@@ -33,6 +34,8 @@ class EndingQueryTests(SynchronousTestCase):
         for message in ("", 'machine "é" was deleted & gone=1', "%2F?#"):
             ending = Ending(MACHINE_DELETED, message)
             self.assertEqual(self.parsed(ending_query("a-1", ending)), ("a-1", ending))
+        restarts = Ending(RESTARTING, "exec-poollet is restarting")
+        self.assertEqual(self.parsed(ending_query("a-1", restarts)), ("a-1", restarts))
 
     def test_causes(self) -> None:
         """Causes are passed on, if this release knows them."""
@@ -62,7 +65,8 @@ class EndingQueryTests(SynchronousTestCase):
         self.assertEqual(ending.message, "x" * 256)
 
     def test_no_session(self) -> None:
-        """A query without a valid session id is refused."""
+        """A query without a valid session id is refused; so is a restart, by release 0.2.0."""
+        self.assertNotIn(b"session=", ending_query("a-1", Ending(RESTARTING, "x")))
         for query in (b"", b"session=", b"session=a%20b", b"session=" + b"a" * 65, b"session=%ff"):
             with self.assertRaises(BadRequest):
                 self.parsed(query)

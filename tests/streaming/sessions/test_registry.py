@@ -10,16 +10,15 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.audits import AuditList
-from tests.program.test_draining import fresh_stop
 from tests.streaming.session_streams import StreamDouble
 from twisted_exec.api.status import Forbidden, ServiceUnavailable, TooManyRequests
-from twisted_exec.program import draining
 from twisted_exec.program.audit import Trail
 from twisted_exec.program.metrics import metrics_text, new_registry
 from twisted_exec.program.session_limits import SessionLimits
 from twisted_exec.program.session_metrics import SessionMetrics
 from twisted_exec.streaming.interfaces import (
     MACHINE_DELETED,
+    RESTARTING,
     RESUMED,
     REVOKED,
     SHUTTING_DOWN,
@@ -288,8 +287,10 @@ class SessionsTests(SynchronousTestCase):
         """Draining waits until the last session is over."""
         sessions = [self.sessions.open(Subject(name, user=name)) for name in "12"]
         carried = [Carried(session) for session in sessions]
-        drained = self.sessions.drain(self.clock, 5, Ending(SHUTTING_DOWN))
-        self.assertEqual(carried[0].endings, [Ending(SHUTTING_DOWN)])
+        drained = self.sessions.drain(self.clock, 5, "exec-poollet")
+        ((ending,), _) = (each.endings for each in carried)
+        self.assertEqual(ending.reason, SHUTTING_DOWN)
+        self.assertIn("exec-poollet", ending.message)
         sessions[0].over("x")
         self.assertNoResult(drained)
         sessions[1].over("x")
@@ -299,8 +300,8 @@ class SessionsTests(SynchronousTestCase):
 
     def test_drain_resumable(self) -> None:
         """
-        Sessions that their users can resume elsewhere are cut; nobody waits for them.  A session that is
-        being ended for another reason is not among them.
+        Users who can resume a session read that the program restarts, and all others that it is over.  A session
+        that is being ended for another reason reads that.
         """
         self.sessions.limits = SessionLimits(9, 9)
         sessions = [self.sessions.open(Subject(name)) for name in "123"]
@@ -308,46 +309,45 @@ class SessionsTests(SynchronousTestCase):
         for session in sessions[:2]:
             session.resumable_seconds = 60
         sessions[1].end(Ending(REVOKED))
-        self.assertEqual(self.sessions.bound(), 2)
-        self.sessions.drain(self.clock, 5, Ending(SHUTTING_DOWN))
-        self.assertEqual([each.cuts for each in carried], [1, 0, 0])
+        self.sessions.drain(self.clock, 5, "exec-poollet")
+        self.assertEqual([each.cuts for each in carried], [0, 0, 0])
         reasons = [[ending.reason for ending in each.endings] for each in carried]
-        self.assertEqual(reasons, [[], [REVOKED], [SHUTTING_DOWN]])
+        self.assertEqual(reasons, [[RESTARTING], [REVOKED], [SHUTTING_DOWN]])
+        self.assertIn("exec-poollet", carried[0].endings[0].message)
+        sessions[0].over("client closed", is_lost=True)
+        self.assertEqual(self.records.ends(), [(RESTARTING, None)])
+        self.assertIs(sessions[0].life, SessionLife.LOST)
+
+    def test_drain_rejoined(self) -> None:
+        """A stream that the previous hop rejoins is cut, unless it ends for another reason."""
+        self.sessions.limits = SessionLimits(9, 9)
+        sessions = [self.sessions.open(Subject(name)) for name in "12"]
+        carried = [Carried(session) for session in sessions]
+        for session in sessions:
+            session.is_rejoined_by_hop = True
+        sessions[1].end(Ending(REVOKED))
+        self.sessions.drain(self.clock, 5, "exec-poollet")
+        self.assertEqual([each.cuts for each in carried], [1, 0])
         sessions[0].over("cut")
         self.assertEqual(self.records.ends(), [(SHUTTING_DOWN, None)])
 
     def test_drain_nothing(self) -> None:
         """Without sessions there is nothing to wait for."""
-        self.successResultOf(self.sessions.drain(self.clock, 5, Ending(SHUTTING_DOWN)))
+        self.successResultOf(self.sessions.drain(self.clock, 5, "exec-poollet"))
 
     def test_drain_in_vain(self) -> None:
         """Sessions that do not end in time are cut."""
         carried = Carried(self.sessions.open(Subject("1")))
-        drained = self.sessions.drain(self.clock, 5, Ending(SHUTTING_DOWN))
+        drained = self.sessions.drain(self.clock, 5, "exec-poollet")
         self.clock.advance(5)
         self.successResultOf(drained)
         self.assertEqual(carried.cuts, 1)
-
-    def test_drain_at_once(self) -> None:
-        """An impatient user has the remaining sessions cut, in later drains too."""
-        fresh_stop(self)
-        carried = Carried(self.sessions.open(Subject("1")))
-        drained = self.sessions.drain(self.clock, 5, Ending(SHUTTING_DOWN))
-        self.assertNoResult(drained)
-        draining.stop_at_once()
-        self.successResultOf(drained)
-        self.assertEqual(carried.cuts, 1)
-        self.assertEqual(self.clock.getDelayedCalls(), [])
-        again = self.sessions.drain(self.clock, 5, Ending(SHUTTING_DOWN))
-        self.clock.advance(0.5)
-        self.successResultOf(again)
-        self.assertEqual(draining._stop.limits, set())
 
     def test_drain_by_cutting(self) -> None:
         """A cut may end the session in the same call."""
         session = self.sessions.open(Subject("1"))
         session.carry(StreamDouble(lambda _: None, lambda: session.over("cut")))
-        drained = self.sessions.drain(self.clock, 5, Ending(SHUTTING_DOWN))
+        drained = self.sessions.drain(self.clock, 5, "exec-poollet")
         self.clock.advance(5)
         self.successResultOf(drained)
         self.assertEqual(len(self.sessions), 0)

@@ -73,9 +73,9 @@ class TextTests(ConnectionCase):
     def test_drain(self) -> None:
         """A hop that stops says so, and does not end the text as if it were complete."""
         client, _ = self.begun()
-        self.sessions.drain(self.clock, 3, Ending(SHUTTING_DOWN, "stopping"))
+        self.sessions.drain(self.clock, 3, "exec-poollet")
         told = client.received()
-        self.assertIn(b"[twisted-exec: ShuttingDown: stopping]", told)
+        self.assertIn(b"[twisted-exec: ShuttingDown: exec-poollet", told)
         self.assertFalse(told.endswith(b"0\r\n\r\n"))
         self.assertTrue(self.backend.transport.aborted)
         self.assertEqual(self.end()["reason"], SHUTTING_DOWN)

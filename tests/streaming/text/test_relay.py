@@ -215,9 +215,9 @@ class EndTests(RelayCase):
     def test_drain(self) -> None:
         """A hop that stops says so; a client that does not read is cut."""
         client = self.following()
-        done = self.sessions.drain(self.clock, 3, Ending(SHUTTING_DOWN, "stopping"))
+        done = self.sessions.drain(self.clock, 3, "exec-poollet")
         self.successResultOf(done)
-        self.assertIn(b"[twisted-exec: ShuttingDown: stopping]", client.received())
+        self.assertIn(b"[twisted-exec: ShuttingDown: exec-poollet", client.received())
 
 
 class SilentTests(RelayCase):
@@ -243,11 +243,11 @@ class SilentTests(RelayCase):
     def test_drain(self) -> None:
         """A drain ends the wait for a silent backend, and the text has the reason."""
         client = self.ask()
-        done = self.sessions.drain(self.clock, 3, Ending(SHUTTING_DOWN, "stopping"))
+        done = self.sessions.drain(self.clock, 3, "exec-poollet")
         self.successResultOf(done)
         told = client.received()
         self.assertIn(b"200 OK", told)
-        self.assertIn(b"[twisted-exec: ShuttingDown: stopping]", told)
+        self.assertIn(b"[twisted-exec: ShuttingDown: exec-poollet", told)
         self.assertNotIn(b"\r\n0\r\n", told)
         self.assertTrue(client.closed)
         self.assertTrue(self.backend.transport.aborted)

@@ -434,8 +434,8 @@ class OutageTests(ResumedCase):
     def test_drain(self) -> None:
         """A server that stops names the time to continue from."""
         client = self.following()
-        self.sessions.drain(self.clock, 3, Ending(SHUTTING_DOWN, "stopping"))
-        self.assertIn(b"ShuttingDown: stopping; continue with --since-time=1970", client.received())
+        self.sessions.drain(self.clock, 3, "exec-poollet")
+        self.assertIn(b"; continue with --since-time=1970", client.received())
 
 
 class FramedTests(ResumedCase):

@@ -206,7 +206,7 @@ class LeafCommand(SessionStream):
     def failing(self, reason: str) -> None:
         self._fail(BadGateway(f"the leaf broke the protocol: {reason}"))
 
-    def close_received(self, code: int | None = None) -> None:
+    def close_received(self, code: int | None = None, reason: str = "") -> None:
         self._finish("the leaf closed the connection before the command's status")
         self._carrier.close()
         self._carrier.hang_up()

@@ -61,7 +61,7 @@ class OutputSocketUser:
     def failing(self, reason: str) -> None:
         """Nothing to do: ``lost`` follows."""
 
-    def close_received(self, code: int | None) -> None:
+    def close_received(self, code: int | None, reason: str) -> None:
         self.client_left("client closed")
 
     def lost(self, reason: str) -> None:

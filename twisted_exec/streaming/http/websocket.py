@@ -5,8 +5,6 @@ autobahn's WebSocket, adapted to both ends of a console.
 from __future__ import annotations
 
 import struct
-from base64 import b64decode, b64encode
-from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 from typing import Protocol as Typing
@@ -66,8 +64,8 @@ class SocketUser(Typing):
     def failing(self, reason: str) -> None:
         """The peer broke the protocol; a message may still precede the Close."""
 
-    def close_received(self, code: int | None) -> None:
-        """The peer sent a Close, or answered ours."""
+    def close_received(self, code: int | None, reason: str) -> None:
+        """The peer sent a Close, or answered ours; the reason is what it says of it, for people."""
 
     def lost(self, reason: str) -> None:
         """The connection is lost; called once, as the last call."""
@@ -97,8 +95,13 @@ class MessageSocket(PacedConnection):
         if not self.blocked:
             self.sendPing()  # type: ignore[attr-defined]
 
-    def close(self, code: int = NORMAL) -> None:
-        self.sendCloseFrame(code=code)
+    def close(self, code: int = NORMAL, reason: str = "") -> None:
+        """
+        Send a Close.
+
+        :param reason: for people; at most 123 bytes of it are sent.
+        """
+        self.sendCloseFrame(code, encode_truncate(reason, _REASON_BYTES) if reason else None)
 
     def fail(self, reason: str, code: int = PROTOCOL_ERROR) -> None:
         """Fail the connection: the peer broke the protocol inside the messages."""
@@ -172,7 +175,7 @@ class MessageSocket(PacedConnection):
         self.user.pong_received()
 
     def onCloseFrame(self, code: int | None, reason: bytes | None) -> Any:
-        self.user.close_received(code)
+        self.user.close_received(code, (reason or b"").decode("utf-8", "replace"))
         # Proxies send 1014, which autobahn does not know.
         valid = NORMAL if code == BAD_GATEWAY else code
         return super().onCloseFrame(valid, reason)  # type: ignore[misc]
@@ -223,38 +226,6 @@ class ServerSocket(MessageSocket, WebSocketServerProtocol):  # type: ignore[misc
 
     def onConnect(self, request: object) -> tuple[str | None, dict[str, str]]:
         return self._subprotocol or None, self._headers
-
-    # For another process
-
-    @property
-    def unread(self) -> int:
-        """The number of received bytes of a frame that is not complete."""
-        frame: Any = self.current_frame
-        unread = len(self.data)
-        if frame is not None:
-            unread += len(_frame_head(0, frame.length)) + self.current_frame_masker.pointer()
-        return unread
-
-    def export(self) -> dict[str, Any]:
-        """Return the state before :attr:`unread` as JSON values."""
-        message, fragments, question = None, 0, self._question
-        if self.inside_message and self.fragments:  # not only a part of its first frame
-            message, fragments = b64encode(self.message_data).decode("ascii"), self.fragments
-        return {
-            "message": message,
-            "fragments": fragments,
-            "question": None if question is None else b64encode(question).decode("ascii"),
-        }
-
-    def restore(self, values: Mapping[str, Any]) -> None:
-        """Continue the socket of another process; called when it is open."""
-        if values["message"] is not None:
-            # As one frame, so that autobahn itself comes into the state within a message.
-            message = b64decode(values["message"], validate=True)
-            self.dataReceived(_frame_head(_BINARY, len(message), fin=0) + message)
-            self.fragments = int(values["fragments"])
-        if values["question"] is not None:
-            self._question = b64decode(values["question"], validate=True)
 
 
 class ClientSocket(MessageSocket, WebSocketClientProtocol):  # type: ignore[misc]

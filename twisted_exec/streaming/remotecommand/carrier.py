@@ -4,7 +4,7 @@ Carriers: a console's channels over WebSocket messages or SPDY streams.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 from typing import Protocol as Typing
 
@@ -36,8 +36,13 @@ class CarrierUser(Typing):
     def failing(self, reason: str) -> None:
         """The peer broke the protocol; a status may still precede the end."""
 
-    def close_received(self, code: int | None = None) -> None:
-        """The peer leaves, on its own or after us."""
+    def close_received(self, code: int | None = None, reason: str = "") -> None:
+        """
+        The peer leaves, on its own or after us.
+
+        :param code: of a WebSocket's Close; ``None`` without one.
+        :param reason: what that says, for people.
+        """
 
     def lost(self, reason: str) -> None:
         """The connection is lost; called once, last of all."""
@@ -89,19 +94,8 @@ class ServerCarrier(Carrier, Typing):
         :param document: as encoded for :attr:`protocol`; may be empty.
         """
 
-    @property
-    def unread(self) -> int:
-        """The number of received bytes that belong to no message yet."""
-
-    def export(self) -> dict[str, Any] | None:
-        """
-        Return the state before :attr:`unread` for another process, as JSON values.
-
-        :return: ``None`` if another process cannot go on.
-        """
-
-    def restore(self, values: Mapping[str, Any]) -> None:
-        """Continue the carrier of another process; called before there is a connection."""
+    def restart(self, reason: str) -> None:
+        """Close behind everything sent, so that the client opens another connection."""
 
 
 class ClientCarrier(Carrier, Typing):

@@ -4,10 +4,10 @@ Negotiation and creation of carriers, over WebSocket messages or SPDY.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from typing import Protocol as Typing
 
 from twisted.internet.interfaces import IProtocol, IReactorTime
@@ -158,34 +158,6 @@ def _accept_websocket(
     if offer is not None:
         connection = offer.connection(connection, has_head=True)
     take_over(request, connection)
-
-
-def continue_carrier(
-    protocol: str,
-    values: Mapping[str, Any],
-    options: StreamOptions,
-    user: ServerUser,
-    *,
-    clock: IReactorTime,
-    limits: StreamLimits = DEFAULT_LIMITS,
-) -> tuple[ServerCarrier, IProtocol, bool]:
-    """
-    Create the carrier that continues one of another process, and the protocol for its transport.
-
-    :param values: what :meth:`.ServerCarrier.export` returned.
-    :return: also whether the protocol first writes the head of a response.
-    """
-    if "streams" in values:
-        spdy = _spdy(protocol, options, user, clock, limits)
-        spdy.restore(values)
-        return spdy, spdy, False
-    from twisted_exec.streaming.http.websocket import ServerSocket, server_factory, start
-
-    socket = ServerSocket(new_key().decode("ascii"), protocol, {})
-    carrier = ServerMessages(socket, protocol, user, clock)
-    carrier.restore(values)
-    factory = server_factory(clock, limits.message_bytes)
-    return carrier, start(socket, factory, carrier, clock, limits.close_seconds), True
 
 
 def _may_be_deaf(request: Request) -> bool:

@@ -40,9 +40,9 @@ from twisted_exec.streaming.remotecommand.stream import ConsoleStream, ConsoleUs
 from twisted_exec.wire.channel import V4, V5, Channel
 from twisted_exec.wire.endings import STATUS_LIMIT_BYTES, decode_ending
 from twisted_exec.wire.errors import RemoteProtocolError
-from twisted_exec.wire.marks import Mark, MarkDecoder
+from twisted_exec.wire.marks import Ack, Mark, MarkDecoder
 from twisted_exec.wire.resize import Message, encode_message, encode_size, encode_wish
-from twisted_exec.wire.resume import MARKS, RESUME_HEADER, Resumable
+from twisted_exec.wire.resume import MARKS, RESTART_CODE, RESUME_HEADER, Resumable
 from twisted_exec.wire.session_terms import RECORDED_HEADER, RECORDED_INPUT
 from twisted_exec.wire.upgrade import Headers, last_value
 
@@ -58,6 +58,8 @@ ATTEMPTS = (V5, V4, OVER_SPDY)
 _RESUMABLE = (V5, V4)
 
 LOST = "connection lost before the session's status"
+
+_RESTARTING = "the server is restarting"
 
 LEAVE_SECONDS = 5.0
 """Time limit for the server to answer our Close."""
@@ -214,6 +216,7 @@ class ConsoleClient(ConsoleStream, Living[ClientLife]):
     :ivar life: the phase of its life.
     :ivar session: the session's id, for support; may be empty.
     :ivar broke_protocol: the server made a mistake, which it would make again.
+    :ivar is_exact: the last Ack counts all input that the machine has got over this connection.
     :ivar opening: fires with this object once attached.
     """
 
@@ -232,7 +235,7 @@ class ConsoleClient(ConsoleStream, Living[ClientLife]):
     ) -> None:
         self.life = ClientLife.OPENING
         self.session, self.resumable = session, resumable
-        self.broke_protocol = False
+        self.broke_protocol = self.is_exact = False
         silence_limit = None if resumable is None else silence_seconds
         self._pings = Pings(clock, silence_limit, self._silent)
         self._marks = MarkDecoder()
@@ -404,7 +407,10 @@ class ConsoleClient(ConsoleStream, Living[ClientLife]):
         self._close()
         self._hang_up_later()
 
-    def close_received(self, code: int | None = None) -> None:
+    def close_received(self, code: int | None = None, reason: str = "") -> None:
+        if code == RESTART_CODE and self.resumable is not None:
+            self.is_exact = True
+            self._why = _printable(reason) or _RESTARTING
         self._close()
         self._disarm()
         self._deliver()
@@ -412,7 +418,7 @@ class ConsoleClient(ConsoleStream, Living[ClientLife]):
     def lost(self, reason: str) -> None:
         self._disarm()
         if self.resumable is not None and not (self._status or self.broke_protocol):
-            self._output.clear()  # the next stream begins behind what the user has got
+            self._drop_output()  # the next stream begins behind what the user has got
         self._reason = self._why or reason
         if self.life is ClientLife.OPENING:
             self._become(ClientLife.OVER)
@@ -423,6 +429,12 @@ class ConsoleClient(ConsoleStream, Living[ClientLife]):
         elif self.life is not ClientLife.OVER:
             self._become(ClientLife.LOST)
             self._deliver()
+
+    def _drop_output(self) -> None:
+        dropped, self._output = self._output, deque()
+        for item in dropped:
+            if isinstance(item, Ack):  # it tells what not to send again
+                self._user.mark_received(item)  # type: ignore[attr-defined]  # a MarkUser
 
     def _close(self) -> None:
         if self.life is ClientLife.CARRIED:
@@ -488,3 +500,7 @@ class ConsoleClient(ConsoleStream, Living[ClientLife]):
         timer, self._timer = self._timer, None
         if timer is not None and timer.active():
             timer.cancel()
+
+
+def _printable(text: str) -> str:
+    return "".join(character for character in text if character.isprintable())

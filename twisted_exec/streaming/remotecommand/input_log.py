@@ -106,15 +106,17 @@ class InputLog:
         self.unsent += self.uncertain
         self.uncertain = 0
 
-    def begin_anew(self) -> tuple[int, int]:
+    def begin_anew(self, *, is_exact: bool) -> tuple[int, int]:
         """
-        Count anew, because the number of settled pieces is unknown.
+        Count anew, because the number of settled pieces is unknown, or begins again.
 
         If anything is uncertain, all input is dropped: behind a hole it may mean something else to
         the machine.
+
+        :param is_exact: nothing is uncertain: the machine has got none of the input that is not settled.
         """
         self._settled = 0
-        return self.drop() if self.uncertain else (0, 0)
+        return self.drop() if self.uncertain and not is_exact else (0, 0)
 
     def drop(self) -> tuple[int, int]:
         """

@@ -4,15 +4,10 @@ A bounded queue of a session's input: keys, requests, and the end of input.
 
 from __future__ import annotations
 
-from base64 import b64decode, b64encode
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
 
 from twisted_exec.wire.resize import Break, Role
-
-__all__ = ["InputQueue", "Item", "exported", "pieces", "restored"]
-
 
 Item = bytes | Break | Role | None
 
@@ -40,14 +35,6 @@ class InputQueue:
 
     def __len__(self) -> int:
         return len(self._items)
-
-    @property
-    def items(self) -> Sequence[Item]:
-        """What waits, oldest first."""
-        items = tuple(self._items)
-        if self._delivered and isinstance(items[0], bytes):
-            return (items[0][self._delivered :], *items[1:])
-        return items
 
     def put(self, item: Item) -> None:
         """Deliver an item after those that wait; ignored after :meth:`close`."""
@@ -114,25 +101,6 @@ class InputQueue:
         self._delivered = 0
         self._items.popleft()
         return item
-
-
-def exported(item: Item) -> list[Any]:
-    if item is None:
-        return []
-    if isinstance(item, bytes):
-        return ["keys", b64encode(item).decode("ascii")]
-    if isinstance(item, Role):
-        return ["role", item.name]
-    return ["break", item.milliseconds]
-
-
-def restored(values: list[Any]) -> Item:
-    if not values:
-        return None
-    kind, value = values
-    if kind == "keys":
-        return b64decode(value, validate=True)
-    return Role[value] if kind == "role" else Break(value)
 
 
 def pieces(item: Item) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
@@ -20,6 +20,7 @@ from twisted_exec.wire.channel import (
 )
 from twisted_exec.wire.endings import has_status
 from twisted_exec.wire.errors import RemoteProtocolError
+from twisted_exec.wire.resume import RESTART_CODE
 
 if TYPE_CHECKING:
     from twisted_exec.streaming.http.websocket import MessageSocket, ServerSocket
@@ -84,8 +85,8 @@ class MessageCarrier:
     def failing(self, reason: str) -> None:
         self._user.failing(reason)
 
-    def close_received(self, code: int | None) -> None:
-        self._user.close_received(code)
+    def close_received(self, code: int | None, reason: str) -> None:
+        self._user.close_received(code, reason)
 
     def lost(self, reason: str) -> None:
         self._user.lost(reason)
@@ -113,7 +114,6 @@ class ServerMessages(MessageCarrier):
         super().__init__(socket, protocol, user)
         self._clock, self._hold_seconds = clock, hold_seconds
         self._hold: IDelayedCall | None = None
-        self._earlier: Mapping[str, Any] | None = None  # the state of another process
         self._changed: Callable[[bool], None] | None = None
 
     @property
@@ -141,24 +141,12 @@ class ServerMessages(MessageCarrier):
         self._let_go()  # nothing may follow the status
         self.send(Channel.ERROR, document)
 
-    @property
-    def unread(self) -> int:
-        return self.socket.unread
-
-    def export(self) -> dict[str, Any] | None:
-        if not self.socket.can_send:
-            return None
-        self._let_go()
-        return self.socket.export()
-
-    def restore(self, values: Mapping[str, Any]) -> None:
-        self._earlier = values
+    def restart(self, reason: str) -> None:
+        self.socket.close(RESTART_CODE, reason)
+        self.socket.hang_up()
 
     def opened(self) -> None:
-        earlier, self._earlier = self._earlier, None
-        if earlier is not None:
-            self.socket.restore(earlier)
-        elif self._hold_seconds:
+        if self._hold_seconds:
             self._hold = self._clock.callLater(self._hold_seconds, self._let_go)
         else:
             self._begin()
@@ -200,10 +188,10 @@ class ClientMessages(MessageCarrier):
         except RemoteProtocolError:
             pass  # servers do not send 255; kubectl ignores it too
 
-    def close_received(self, code: int | None) -> None:
+    def close_received(self, code: int | None, reason: str) -> None:
         from twisted_exec.streaming.http.websocket import NORMAL
 
         # Version 1 has no status for success; the Close means success.
         if code == NORMAL and not has_status(self.protocol):
             self._user.ended(Channel.ERROR)
-        super().close_received(code)
+        super().close_received(code, reason)

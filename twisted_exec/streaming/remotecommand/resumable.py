@@ -18,6 +18,7 @@ from zope.interface import implementer
 from twisted_exec.streaming.http.websocket import GOING_AWAY
 from twisted_exec.streaming.interfaces import (
     INTERNAL,
+    RESTARTING,
     Ending,
     IMarkTransport,
     IResumableAttachment,
@@ -77,12 +78,12 @@ class Acknowledgements:
         self._clock, self._send = clock, send
         self._settled = self._sent = settled
         self._sent_at = clock.seconds()
-        self._is_blocked = self._is_held = False
+        self._is_blocked = False
         self._timer: IDelayedCall | None = None
 
     def settled(self, count: int) -> None:
         self._settled = count
-        if self._is_blocked or self._is_held:
+        if self._is_blocked:
             return
         if count - self._sent >= _ACK_PIECES:
             self._acknowledge()
@@ -92,15 +93,13 @@ class Acknowledgements:
 
     def set_blocked(self, blocked: bool) -> None:
         self._is_blocked = blocked
-        self._go_on()
-
-    def hold(self, held: bool) -> None:
-        self._is_held = held
-        self._go_on()
-
-    def _go_on(self) -> None:
         if self._settled != self._sent:
             self.settled(self._settled)
+
+    def send_last(self) -> None:
+        """Tell the client all that is settled, even if output is blocked: nothing follows."""
+        if self._settled != self._sent:
+            self._acknowledge()
 
     def stop(self) -> None:
         """Send nothing more, and break the cycle of references."""
@@ -112,7 +111,7 @@ class Acknowledgements:
 
     def _due(self) -> None:
         self._timer = None
-        if not (self._is_blocked or self._is_held) and self._settled != self._sent:
+        if not self._is_blocked and self._settled != self._sent:
             self._acknowledge()
 
     def _acknowledge(self) -> None:
@@ -155,9 +154,6 @@ class ResumableServer(ConsoleServer):
 
     def send_mark(self, mark: At | Attendance | Notice) -> None:
         self._send_mark(mark)
-
-    def hold_acks(self, held: bool) -> None:
-        self._acks.hold(held)
 
     def ask(self) -> None:
         self._asks, self._is_question = True, False
@@ -215,9 +211,9 @@ class ResumableServer(ConsoleServer):
             self._attachment.answered()
         super().pong_received()
 
-    def close_received(self, code: int | None = None) -> None:
+    def close_received(self, code: int | None = None, reason: str = "") -> None:
         self._leave(self._why)  # if it has the status
-        super().close_received(code)
+        super().close_received(code, reason)
 
     def lost(self, reason: str) -> None:
         if self.life not in HAS_LEFT:
@@ -244,6 +240,27 @@ class ResumableServer(ConsoleServer):
         self._ask_now()
 
     # The end
+
+    def end_by_hop(self, ending: Ending) -> None:
+        if ending.reason == RESTARTING:
+            self._restart(ending)
+        else:
+            super().end_by_hop(ending)
+
+    def _restart(self, ending: Ending) -> None:
+        """
+        Let the client open another connection, because a program on the path stops.
+
+        Input that arrives from here on is not settled: the client sends it again.
+        """
+        if self.life is not ServedLife.ATTACHED:
+            self.cut()
+            return
+        self._input.close()
+        self._acks.send_last()
+        self._carrier.restart(ending.message)
+        self._disarm()
+        self._detach(ending.reason, self._lose)
 
     def _lose(self, reason: str) -> None:
         self._attachment.away()
@@ -327,12 +344,12 @@ class PageServer(ResumableServer):
         self._send_mark(Question(self._questions))
         return True
 
-    def close_received(self, code: int | None = None) -> None:
+    def close_received(self, code: int | None = None, reason: str = "") -> None:
         """Treat the end of the page, or of a connection that it gives up, as a loss."""
         if code in (GOING_AWAY, GIVEN_UP) and self.life in GOES_ON:
             self._carrier.abort()
         else:
-            super().close_received(code)
+            super().close_received(code, reason)
 
     def pong_received(self) -> None:
         """Do nothing: the browser has answered, and not the page."""

@@ -159,6 +159,9 @@ class ResumingClient(ConsoleStream, Living[ResumingLife]):
         self._blocked = False
         self._sending = False
         self._lost_at = 0.0
+        self._is_exact = (
+            False  # all input of the lost connection is settled, or not with the machine
+        )
         self._kept_seconds = 0  # how long the server keeps the session after the present loss
         self._owed_since = 0.0  # when the server last confirmed input, or owed nothing
         self._leave_timer: IDelayedCall | None = None
@@ -396,6 +399,8 @@ class ResumingClient(ConsoleStream, Living[ResumingLife]):
             self._finish(reason)
         else:
             connection.client = None
+            # A connection that is lost before its Ack has carried no input.
+            self._is_exact = connection.stream is not None and connection.stream.is_exact
             self._become(ResumingLife.WAITING)
             self._stop_awaiting_pause()
             self._lost_at = self._clock.seconds()
@@ -565,7 +570,7 @@ class ResumingClient(ConsoleStream, Living[ResumingLife]):
     def _resumed(self, connection: SessionConnection, count: int | None) -> None:
         sent = unsent = 0
         if count is None or self._position is None:
-            sent, unsent = self._input.begin_anew()
+            sent, unsent = self._input.begin_anew(is_exact=self._is_exact)
         else:
             self._input.settle(count)
         if self.drops_keys:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from base64 import b64encode
 from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any
@@ -208,36 +207,6 @@ class ConsoleServer(Living[ServedLife]):
         self._finish(ending)
         self._carrier.close()
 
-    # For another process
-
-    def suspend(self) -> tuple[dict[str, Any], bytes] | None:
-        """
-        Let nothing pass until :meth:`unsuspend`, and return the state for another process, as JSON
-        values, and the digest of the key that rejoins the stream; see :class:`ContinuedServer`.
-
-        :return: ``None`` if another process cannot go on; then everything passes as before.
-        """
-        transport, carrier = self._rejoinable, self._carrier
-        if transport is None or self.life is not ServedLife.ATTACHED:
-            return None
-        exported = carrier.export()
-        if exported is None:
-            return None
-        values = {
-            "protocol": self.protocol,
-            "carrier": exported,
-            "input": self._input.export(),
-            "bytesToUser": self.bytes_to_user,
-        }
-        state = transport.suspend(carrier.unread)
-        kept = b64encode(state.kept).decode("ascii")
-        values["transport"] = [state.received, state.first, kept, state.pings]
-        return values, transport.digest
-
-    def unsuspend(self) -> None:
-        if self._rejoinable is not None:
-            self._rejoinable.unsuspend()
-
     def pause_input(self) -> None:
         self._input.pause()
 
@@ -325,7 +294,7 @@ class ConsoleServer(Living[ServedLife]):
             self._why = f"protocol error: {reason}"
         self._detach(self._why)
 
-    def close_received(self, code: int | None = None) -> None:
+    def close_received(self, code: int | None = None, reason: str = "") -> None:
         if self.life in GOES_ON:
             self._disarm()
             self._detach("client closed")
@@ -444,32 +413,6 @@ class ConsoleServer(Living[ServedLife]):
         timer, self._timer = self._timer, None
         if timer is not None and timer.active():
             timer.cancel()
-
-
-class ContinuedServer(ConsoleServer):
-    """
-    A stream of another process, which the previous hop rejoins here.
-
-    :param earlier: what :meth:`ConsoleServer.suspend` returned there.
-    :param attach: attaches the attachment, which knows the session already.
-    """
-
-    def __init__(
-        self,
-        earlier: Mapping[str, Any],
-        attach: Callable[[ConsoleServer], None],
-        attachment: IAttachment,
-        **more: Any,
-    ) -> None:
-        super().__init__(attachment, **more)
-        self._earlier, self._attach_again = earlier, attach
-
-    def _attach(self) -> None:
-        self.bytes_to_user = self._earlier["bytesToUser"]
-        self._input.restore(self._earlier["input"])
-        self._earlier = {}
-        self._attach_again(self)
-        self._attach_again = _discard
 
 
 def _discard(_: object) -> None:

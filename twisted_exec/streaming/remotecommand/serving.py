@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import time
-from base64 import b64decode
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 from twisted.internet.interfaces import IReactorTime
 
@@ -16,21 +14,16 @@ from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.interfaces import IAttachment, ITermsAttachment
 from twisted_exec.streaming.rejoinable_transport import (
     Offer,
-    RejoinableTransports,
-    StreamOwner,
-    TransportState,
 )
 from twisted_exec.streaming.remotecommand.carriers import (
     DEFAULT_LIMITS,
     StreamLimits,
     accept,
     choose_protocol,
-    continue_carrier,
 )
 from twisted_exec.streaming.remotecommand.resumable import PageServer, ResumableServer, Resumption
 from twisted_exec.streaming.remotecommand.server import (
     ConsoleServer,
-    ContinuedServer,
     unenforced,
 )
 from twisted_exec.streaming.sessions.registry import Session
@@ -101,44 +94,3 @@ def serve(
         limits=limits,
     )
     return server
-
-
-def continue_stream(
-    values: Mapping[str, Any],
-    digest: bytes,
-    transports: RejoinableTransports,
-    attach: Callable[[ConsoleServer], None],
-    attachment: IAttachment,
-    *,
-    entry: Session,
-    options: StreamOptions,
-    clock: IReactorTime,
-) -> None:
-    """
-    Continue a stream of another process, which waits until the previous hop rejoins it.
-
-    :param values: what :meth:`.ConsoleServer.suspend` returned there.
-    :param digest: of the key that rejoins the stream.
-    :param attach: attaches the attachment, which knows the session already.
-    """
-    subject = entry.subject
-    server = ContinuedServer(
-        values,
-        attach,
-        attachment,
-        session=subject.session,
-        user=subject.user,
-        options=options,
-        clock=clock,
-        limits=DEFAULT_LIMITS,
-        entry=entry,
-        terms=entry.terms,
-    )
-    received, first, kept, pings = values["transport"]
-    state = TransportState(received, first, b64decode(kept, validate=True), pings)
-    carrier, protocol, has_head = continue_carrier(
-        values["protocol"], values["carrier"], options, server, clock=clock
-    )
-    server.use(carrier)
-    owner = StreamOwner(subject.session, subject.user, subject.uid)
-    transports.make(digest, owner, protocol, has_head=has_head).restore(state)

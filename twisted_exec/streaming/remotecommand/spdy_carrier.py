@@ -6,7 +6,7 @@ Kubernetes' SPDY has no flow control: a stream is held back by not reading the c
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import Any
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
@@ -85,10 +85,6 @@ class _SPDYCarrier(PacedConnection, Protocol):
 
     def connectionMade(self) -> None:
         self.transport.registerProducer(self, True)
-        if self.streams.ready:  # those of another process
-            self._user.connected()
-            self._user.opened()
-            return
         self._patience = self.clock.callLater(self._open_seconds, self._late)
         self._user.connected()
         self.streams.start()
@@ -189,25 +185,12 @@ class ServerSPDY(_SPDYCarrier):
         super().__init__(**more)
         self.streams = ServerStreams(protocol, expected)
 
-    @property
-    def unread(self) -> int:
-        return self.streams.unread
-
-    def export(self) -> dict[str, Any] | None:
-        streams = None if self._over else self.streams.export()
-        if streams is None:
-            return None
-        question = None if self._question is None else self._question.ping_id
-        return {"streams": streams, "question": question}
-
-    def restore(self, values: Mapping[str, Any]) -> None:
-        self.streams.restore(values["streams"])
-        if values["question"] is not None:
-            self._question = PingReceived(values["question"])
-
     def send_status(self, document: bytes) -> None:
         self.streams.finish(document)
         self._flush()
+
+    def restart(self, reason: str) -> None:
+        """Do nothing: no client resumes a session over SPDY."""
 
     def close(self) -> None:
         """Do nothing: the status ended the streams, and the client leaves."""

@@ -452,7 +452,7 @@ class FrontendConnection:
     def failing(self, reason: str) -> None:
         self._translation.user_broke(reason)
 
-    def close_received(self, code: int | None = None) -> None:
+    def close_received(self, code: int | None = None, reason: str = "") -> None:
         self._translation.user_left("client closed")
 
     def lost(self, reason: str) -> None:
@@ -558,7 +558,7 @@ class BackendConnection:
         self._why = f"the machine's end broke the protocol: {reason}"
         self.close_received()
 
-    def close_received(self, code: int | None = None) -> None:
+    def close_received(self, code: int | None = None, reason: str = "") -> None:
         if not self.over:
             self.over = True
             self._translation.machine_over("backend closed")

@@ -219,7 +219,7 @@ class Tunnel:
     def failing(self, reason: str) -> None:
         self._reason = self._reason or f"protocol error: {reason}"
 
-    def close_received(self, code: int | None) -> None:
+    def close_received(self, code: int | None, reason: str) -> None:
         self._reason = self._reason or "client closed"
         self._leave()
 

@@ -7,9 +7,7 @@ read: sizes, pings and the client's leaving then wait, too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import astuple
-from typing import Any
+from collections.abc import Callable
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
@@ -33,9 +31,7 @@ from twisted_exec.streaming.remotecommand.input_notices import (
 from twisted_exec.streaming.remotecommand.input_queue import (
     InputQueue,
     Item,
-    exported,
     pieces,
-    restored,
 )
 from twisted_exec.wire.marks import Notice
 from twisted_exec.wire.resize import Message, SizeDecoder
@@ -126,33 +122,6 @@ class UserInput:
         if not self._is_over:
             self._is_over = True
             self._put(None)
-
-    # For another process.
-
-    def export(self) -> dict[str, Any]:
-        """Return the state for another process, as JSON values."""
-        size, last = self._size, self._last_size
-        return {
-            "waiting": [exported(each) for each in self._queue.items],
-            "sizes": self._sizes.export(),
-            "size": None if size is None else astuple(size),
-            "lastSize": None if last is None else astuple(last),
-            "isOver": self._is_over,
-            "bytesToMachine": self.bytes_to_machine,
-        }
-
-    def restore(self, values: Mapping[str, Any]) -> None:
-        """Continue the input of another process, which waits for :meth:`resume`."""
-        size, last = values["size"], values["lastSize"]
-        self.bytes_to_machine = values["bytesToMachine"]
-        self._sizes.restore(values["sizes"])
-        self._is_over = values["isOver"]
-        self._last_size = None if last is None else TerminalSize(*last)
-        self._size = None if size is None else TerminalSize(*size)
-        self.pause()
-        for each in values["waiting"]:
-            self._queue.put(restored(each))
-        self._resize()
 
     # From the owner.
 

@@ -4,6 +4,9 @@ Headers and queries between hops: the id of a session, the UID of its machine, a
 A hop that ends a session sends the reason *beside* the stream: as the query of a ``DELETE`` of the
 path that opened the stream. The modules that end sessions word the reason: for a lost connection
 behind this hop, :mod:`twisted_exec.streaming.splice`.
+
+A session that its user resumes, because a hop restarts, has ``restarts=`` in place of ``session=``: release 0.2.0 refuses
+that, and would end the session for any reason that it does not know.
 """
 
 from __future__ import annotations
@@ -16,12 +19,13 @@ from twisted.web.iweb import IRequest
 
 from twisted_exec.api.obstacles import named_obstacles
 from twisted_exec.api.status import BadRequest
-from twisted_exec.streaming.interfaces import INTERNAL, UID_HEADER, USER_LEFT, Ending
+from twisted_exec.streaming.interfaces import INTERNAL, RESTARTING, UID_HEADER, USER_LEFT, Ending
 from twisted_exec.wire.endings import HOP_REASONS, MOST_CAUSES
 from twisted_exec.wire.keys import SESSION
 from twisted_exec.wire.upgrade import Headers, last_value
 
-_REASONS = HOP_REASONS | {USER_LEFT}
+_REASONS = HOP_REASONS | {USER_LEFT, RESTARTING}
+_SESSION, _RESTARTS = b"session", b"restarts"
 _MAX_MESSAGE = 512
 _ENDINGS = 256
 """Number of endings whose encoded form is cached."""
@@ -59,7 +63,8 @@ def is_session_id(text: str) -> bool:
 
 def ending_query(session: str, ending: Ending) -> bytes:
     """Return the query of the ``DELETE`` that ends a session at the next hop."""
-    return b"session=%b&%b" % (quote_plus(session).encode("ascii"), _ending_fields(ending))
+    name = _RESTARTS if ending.reason == RESTARTING else _SESSION
+    return b"%b=%b&%b" % (name, quote_plus(session).encode("ascii"), _ending_fields(ending))
 
 
 @lru_cache(maxsize=_ENDINGS)
@@ -81,6 +86,9 @@ def parse_ending(args: Mapping[bytes, list[bytes]]) -> tuple[str, Ending]:
         name: args.get(name.encode(), [b""])[0].decode("utf-8", "replace")
         for name in ("session", "reason", "message", "user")
     }
+    if _RESTARTS in args:
+        session = args[_RESTARTS][0].decode("ascii", "replace")
+        fields |= {"session": session, "reason": RESTARTING}
     if not is_session_id(fields["session"]):
         raise BadRequest("which session is to end? the query has no valid session=")
     causes = named_obstacles(each.decode("ascii", "replace") for each in args.get(b"cause", ()))

@@ -18,7 +18,6 @@ from twisted.logger import Logger
 
 from twisted_exec.api.status import Forbidden, ServiceUnavailable, TooManyRequests
 from twisted_exec.program.audit import AuditSession, Trail
-from twisted_exec.program.draining import DrainLimit
 from twisted_exec.program.metrics import new_registry
 from twisted_exec.program.session_limits import SessionLimits
 from twisted_exec.program.session_metrics import LatencyMetrics, SessionMetrics
@@ -66,7 +65,6 @@ class Sessions:
     :ivar latency: metrics of a hop at the machine's end; ``None`` for other hops.
     :ivar on_begun: are called with each session that begins; it has no stream yet.
     :ivar on_asked: are called when the previous hop asks to end or change sessions.
-    :ivar on_carried: are called with each session whose stream is up, perhaps not completely.
     :param metrics: by default some that no registry publishes.
     :param limits: of concurrent sessions; by default as many as the process's file descriptors
         allow.  Sessions without a user name count only in total.
@@ -96,7 +94,6 @@ class Sessions:
         self.rejoinings = Openings(per_user=AT_ONCE)
         self.on_begun: list[Callable[[Session], None]] = []
         self.on_asked: list[Callable[[], None]] = []
-        self.on_carried: list[Callable[[Session], None]] = []
         self._live: dict[Session, None] = {}
         self._by_id: dict[str, tuple[Session, ...]] = {}
         self._per_user: dict[str, set[Session]] = {}
@@ -275,7 +272,7 @@ class Sessions:
         def end(session: Session) -> None:
             if session.is_resumable:
                 session.end(restarts)
-            elif session.is_rejoined_by_hop:
+            elif session.is_rejoined_by_hop and session.ending is None:
                 session.cut(SHUTTING_DOWN)
             else:
                 session.end(over)
@@ -286,16 +283,10 @@ class Sessions:
             return succeed(None)
         waiting: Deferred[None] = Deferred()
         self._empty.append(waiting)
-        limit = DrainLimit(clock, seconds, len(self._live), lambda: self._cut_all(waiting))
-        return waiting.addCallback(lambda _: limit.cancel()).addCallback(self._drained)
-
-    def when_empty(self) -> Deferred[None]:
-        waiting: Deferred[None] = Deferred()
-        if self._live:
-            self._empty.append(waiting)
-        else:
-            waiting.callback(None)
-        return waiting
+        limit = clock.callLater(seconds, self._cut_all, waiting)
+        return waiting.addCallback(lambda _: limit.active() and limit.cancel()).addCallback(
+            self._drained
+        )
 
     def _drained(self, _: None) -> None:
         for each in self.when_drained:
@@ -474,8 +465,6 @@ class Session(Living[SessionLife]):
             self._sessions.watcher.began(self)
         if self.resumes:
             self._sessions.resumed(self)
-        for each in self._sessions.on_carried:
-            each(self)
         if self.ending is not None:
             stream.end(self.ending)
         elif opening.has_other_terms:

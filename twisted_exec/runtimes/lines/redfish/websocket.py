@@ -224,7 +224,7 @@ class WebSocketLine(LineLayer):
         if self.error is None:
             self.error = ServiceUnavailable(f"the BMC broke the protocol of WebSockets: {reason}")
 
-    def close_received(self, code: int | None) -> None:
+    def close_received(self, code: int | None, reason: str) -> None:
         reason = self._socket.close_reason
         if self.error is None and (reason or code != NORMAL):
             why = reason or f"with code {code}"
