@@ -10,7 +10,7 @@ from twisted.python.failure import Failure
 
 from twisted_exec.streaming.hop import Hop
 from twisted_exec.streaming.http.session_requests import Silent
-from twisted_exec.streaming.http.upgrade_client import UpgradeRequest
+from twisted_exec.streaming.http.upgrade_client import UpgradeRefused, UpgradeRequest
 from twisted_exec.streaming.interfaces import (
     MACHINE_DELETED,
     POOL_DELETED,
@@ -172,11 +172,16 @@ class SplicedStream(ProxiedStream):
         def refused(failure: Failure) -> None:
             if self._severs_later():
                 self._hop.log_cut(self._session, failure)
-                cuts = self._hop.settings.cuts_when_refused or ending.reason == RESTARTING
-                if cuts or failure.check(Silent):
+                if self._cuts_for(failure, ending):
                     self._sever_later(0, ending.reason)
 
         self._next_hop.end(ending, seconds).addCallbacks(agreed, refused)
+
+    def _cuts_for(self, failure: Failure, ending: Ending) -> bool:
+        if ending.reason == RESTARTING:
+            # A next hop that cannot be asked may stop at the same time, and its own Close is on the way.
+            return failure.check(UpgradeRefused) is not None
+        return self._hop.settings.cuts_when_refused or failure.check(Silent) is not None
 
     def _severs_later(self) -> bool:
         return self._late is not None and self._late.active()

@@ -264,6 +264,19 @@ class LossTests(ProxyTestCase):
             self.successResultOf(drained)
             self.assertTrue(self.over())
 
+    def test_all_stop(self) -> None:
+        """The Close of a machine's side that stops at the same time, and cannot be asked, still arrives."""
+        self.locator.endpoints.clear()
+        drained = self.sessions.drain(self.clock, 5, "exec-poollet")
+        self.clock.advance(STOP_SECONDS / 2)
+        close = b"\x88\x06\x03\xf4poll"
+        self.machine.protocol.dataReceived(close)
+        self.lose()
+        self.assertTrue(self.client.received().endswith(close))
+        self.client.lose()
+        self.successResultOf(drained)
+        self.assertTrue(self.over())
+
     def test_ordinary(self) -> None:
         """A session that cannot be resumed waits for nobody."""
         self.backend = OneConnection()
