@@ -1,3 +1,5 @@
 """
 Program: the Kubernetes-style API server.
 """
+
+PROGRAM = "exec-apiserver"

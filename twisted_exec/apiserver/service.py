@@ -6,18 +6,18 @@ Nothing is opened before :meth:`APIServer.startService`.
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 from cryptography import x509
 from twisted.application.service import IService
 from twisted.internet import defer
-from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IAddress, IListeningPort
+from twisted.internet.task import deferLater
 from twisted.logger import Logger
-from zope.interface import alsoProvides, implementer
+from zope.interface import implementer
 
 from twisted_exec import __version__
+from twisted_exec.apiserver import PROGRAM
 from twisted_exec.apiserver.aggregated.control_plane import Behind
 from twisted_exec.apiserver.assembly import ServerContext, assemble
 from twisted_exec.apiserver.consoles.poollets import Backend
@@ -36,22 +36,14 @@ from twisted_exec.apiserver.signing.interfaces import (
 )
 from twisted_exec.apiserver.signing.requests import server_names
 from twisted_exec.apiserver.standalone import StandaloneControlPlane
-from twisted_exec.apiserver.successor_storage import HandedOverStorage, StoreSite, kept_kinds
 from twisted_exec.auth.oidc.keys import HTTPSFetcher
-from twisted_exec.control.polling import until
-from twisted_exec.program.draining import let_sessions_end, pause
-from twisted_exec.program.handover.interfaces import IHandsOver, ServiceState
 from twisted_exec.program.health import Health
 from twisted_exec.program.interfaces import IAuditSink
 from twisted_exec.program.listening import LISTENING
 from twisted_exec.program.metrics import MetricsRegistry, new_registry
 from twisted_exec.program.service import AsyncService
-from twisted_exec.program.tasks import as_deferred
 from twisted_exec.storage.interfaces import IStorage
-from twisted_exec.storage.replaceable import IReplaceableStorage, can_hand_over
 from twisted_exec.streaming.http.site import Site
-from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending
-from twisted_exec.streaming.sessions.lingering import LAST_WORD_SECONDS, linger
 from twisted_exec.streaming.sessions.registry import Sessions
 from twisted_exec.tls import pem
 from twisted_exec.tls.client import ClientCredentials
@@ -61,13 +53,7 @@ from twisted_exec.tls.server import ServerTLS
 from twisted_exec.tls.spares import SpareConnections
 from twisted_exec.web.oidc import HostedPage, IssuerLogin
 
-_STOPPING = "the API server is shutting down"
-_REPLACED = "the API server was replaced, and this session has taken all its time to end (--linger)"
-_LOST = "the API server was replaced, and {}; open the console again"
-_REQUEST_SECONDS, _LOOK_SECONDS = 2.0, 0.02
-"""How long a freeze waits for requests, and the pause between two looks."""
-_LAST_REQUEST_SECONDS = 1.0
-"""How long clients of kept connections may take to send the request whose answer closes them."""
+_STOPPING = f"{PROGRAM} is restarting"
 _IDLE_SECONDS = 90.0
 _IDLE_BEHIND_SECONDS = 120.0
 """
@@ -75,17 +61,10 @@ How long idle connections are kept behind a host: longer than kube-apiserver kee
 """
 
 
-def state_version(storage: IStorage) -> int:
-    """Return the version of the state: with an exclusive store it has a connection to that."""
-    return 2 if storage.exclusive else 1
-
-
 @implementer(IAPIServer)
 class APIServer(AsyncService):
     """
     A Kubernetes-style API server for machines and their consoles.
-
-    It provides :class:`IHandsOver`, unless its store is exclusive and cannot be handed over.
 
     :param storage: not started; this service starts and stops it.
     :param metrics: registry for metrics; ``None`` makes a new one.
@@ -96,7 +75,6 @@ class APIServer(AsyncService):
     _log = Logger()
     address: IAddress | None = None
     url = ""
-    _has_predecessor = False
 
     def __init__(
         self,
@@ -109,12 +87,6 @@ class APIServer(AsyncService):
     ) -> None:
         super().__init__()
         self._settings, self._audit = settings, audit
-        self._replaceable: HandedOverStorage | None = None
-        if can_hand_over(storage):
-            alsoProvides(self, IHandsOver)
-        replaceable = IReplaceableStorage(storage, None)
-        if replaceable is not None:
-            storage = self._replaceable = HandedOverStorage(replaceable, reactor)
         self._storage = storage
         self._reactor = reactor
         self._forwarding = ClientCredentials(
@@ -157,9 +129,6 @@ class APIServer(AsyncService):
             fitting=self._parts.sessions.connections_beside,
         )
         self._site.requestFactory = APIRequest
-        self._kinds = kept_kinds(self._control_plane.kinds)
-        # For the processes that this process has replaced.
-        self._store_site = StoreSite(storage, self._kinds, self._parts.sessions, reactor, time.time)
         self._started: list[IService] = []
         self._port: IListeningPort | None = None
 
@@ -253,15 +222,12 @@ class APIServer(AsyncService):
         for follower in self._parts.followers:
             self._begin(follower)
         self._begin(self._parts.leading)
-        if self._has_predecessor:  # it serves until this server can
-            await self._control_plane.when_prepared()
         self._port = await endpoint.listen(self._site)
         self.address = self._port.getHost()
         self.url = _url(self.address)
         scheme = "https://" if self.url else ""  # a UNIX socket has no URL
         place = f"{scheme}{address_text(self.address)}"
         self._log.info("API server listens at {place}", place=place)
-        self._store_site.start()
         await self._control_plane.when_prepared()  # until then /readyz says what is missing
 
     def _begin(self, service: IService) -> None:
@@ -272,98 +238,19 @@ class APIServer(AsyncService):
         self._spares.close()
         self._parts.probes.shutting_down()
         self._parts.sessions.close(_STOPPING)
-        withdrawing = self._withdraw()
         if self._port is not None:
-            await pause(self._reactor, self._settings.shutdown_delay_seconds)
+            if self._settings.shutdown_delay_seconds:
+                await deferLater(self._reactor, self._settings.shutdown_delay_seconds)
             port, self._port = self._port, None
             await defer.maybeDeferred(port.stopListening)
         for watches in self._parts.watches:
             watches.end_all()
         self._site.drain()
-        await let_sessions_end(
-            self._reactor, self._settings.drain_seconds, self._parts.sessions.bound
-        )
-        ending = Ending(SHUTTING_DOWN, _STOPPING)
-        await self._parts.sessions.drain(self._reactor, LAST_WORD_SECONDS, ending)
-        await withdrawing
-        self._store_site.close()
+        await self._parts.sessions.drain(self._reactor, self._settings.drain_seconds, PROGRAM)
         while self._started:
             await defer.maybeDeferred(self._started.pop().stopService)
         await self._control_plane.close()
         self.address, self.url = None, ""
-
-    # Hand-over
-
-    @property
-    def state_version(self) -> int:
-        """See :attr:`.IHandsOver.state_version`."""
-        return state_version(self._storage)
-
-    def inherit(self, inherited: ServiceState) -> None:
-        replicas = inherited.values.get("replicas")
-        if not isinstance(replicas, list) or not all(isinstance(each, str) for each in replicas):
-            raise ValueError("the state of an API server has no list of replicas")
-        if self._replaceable is not None and not inherited.descriptors:
-            raise ValueError(
-                "the running release does not hand its store over to this release; restart instead"
-            )
-        self._has_predecessor = True
-        self._parts.session_objects.inherit(replicas)
-        self._store_site.inherit(inherited.descriptors)
-
-    @as_deferred
-    async def freeze(self) -> ServiceState:
-        self._spares.close()
-        for watches in self._parts.watches:
-            watches.end_all()
-        # The listening sockets are paused: requests over new connections wait for the successor.
-        self._site.wind_down()
-        self._store_site.pause()
-        await self._withdraw()
-        await until(lambda: not self._requests(), self._reactor, _LOOK_SECONDS, _REQUEST_SECONDS)
-        descriptors: list[int] = []
-        if self._replaceable is not None:
-            descriptors = [await self._replaceable.freeze(), *self._store_site.descriptors()]
-        values = {"replicas": list(self._parts.session_objects.replicas)}
-        return ServiceState(values, descriptors)
-
-    def _requests(self) -> int:
-        subjects = self._parts.sessions.subjects()
-        requests = self._site.requests() + self._store_site.requests()
-        return requests - sum(1 for each in subjects if each.subresource == "log")
-
-    @as_deferred
-    async def thaw(self) -> None:
-        try:
-            if self._replaceable is not None:
-                await self._replaceable.thaw()
-            if self._parts.leading not in self._started:
-                self._begin(self._parts.leading)
-        finally:  # requests that only read need no writer
-            self._site.resume()
-            self._store_site.start()
-            for watches in self._parts.watches:
-                watches.resume()
-            self._spares.resume()
-
-    @as_deferred
-    async def retire(self, linger_seconds: float) -> None:
-        self._port = None  # the program has handed it over
-        lost: Deferred[str] | None = None
-        if self._replaceable is not None:
-            lost = self._replaceable.retire(self._kinds).addCallback(_LOST.format)
-            self._store_site.close()
-        began = self._reactor.seconds()
-        await linger(self._parts.sessions, self._reactor, linger_seconds, _REPLACED, lost)
-        left = began + _LAST_REQUEST_SECONDS - self._reactor.seconds()
-        await until(lambda: not self._site.connections, self._reactor, _LOOK_SECONDS, left)
-
-    def _withdraw(self) -> Deferred[None]:
-        leading = self._parts.leading
-        if leading not in self._started:
-            return defer.succeed(None)
-        self._started.remove(leading)
-        return leading.stopService()
 
 
 def _chain(certificate: bytes) -> list[x509.Certificate]:

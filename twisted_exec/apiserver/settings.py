@@ -71,7 +71,7 @@ class Settings(ServingSettings):
     :param address_types: preferred types of pools' addresses, in order.
     :param poollet_seconds: as :attr:`.Backend.seconds`.
     :param pools_named: poollets' certificates must name their pool.
-    :param drain_seconds: how long sessions may continue when the server stops.
+    :param drain_seconds: limit for the last messages to open sessions when the server stops.
     :param shutdown_delay_seconds: time to serve as not ready before the drain.
     :param pods_view: serve each machine as a Pod too; never behind a host.
     :param signing: CA of serving certificates of poollets and node servers; ``None`` to sign none.
@@ -177,7 +177,7 @@ class Settings(ServingSettings):
         },
     )
     drain_seconds: float = field(
-        default=5.0, metadata={OPTION: replace(DRAIN_SECONDS, group="Start and stop")}
+        default=1.5, metadata={OPTION: replace(DRAIN_SECONDS, group="Start and stop")}
     )
     shutdown_delay_seconds: float = field(
         default=0.0, metadata={OPTION: replace(SHUTDOWN_DELAY_SECONDS, group="Start and stop")}

@@ -63,7 +63,7 @@ from twisted_exec.iri.unix_gate import (
 _THREADS = 256
 _LONGEST_CALL_SECONDS = 60.0
 _MAX_MESSAGE_BYTES = 4 << 20
-_GRACE_SECONDS = 2.0
+_GRACE_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
@@ -134,10 +134,6 @@ class IRIServer(Service):
         :raises CannotListenError: the socket or port is in use, or not this host's.
         :raises TargetError: the directory of the socket, or a file for TLS, cannot be used.
         """
-        self._start_server()
-        super().startService()
-
-    def _start_server(self) -> None:
         self._pool = concurrent.futures.ThreadPoolExecutor(_THREADS, "iri")
         self._server = grpc.server(
             self._pool,
@@ -168,25 +164,7 @@ class IRIServer(Service):
             self._pool.shutdown(wait=False)
             self._remove_inner()
             raise
-
-    async def suspend(self) -> None:
-        """
-        Finish calls in progress, with a time limit, and close all connections.
-
-        A UNIX socket stays open, so that clients wait.
-        """
-        await self._stop_server()
-        if self._gate is not None:
-            await self._gate[1].close()
-
-    def unsuspend(self) -> None:
-        """
-        Go on after :meth:`suspend`.
-
-        :raises CannotListenError: as of :meth:`startService`.
-        :raises TargetError: as there.
-        """
-        self._start_server()
+        super().startService()
 
     def stopService(self) -> Deferred[None]:
         """Finish calls in progress, with a time limit; fires when nothing listens any more."""
@@ -194,24 +172,21 @@ class IRIServer(Service):
         return Deferred.fromCoroutine(self._stop())
 
     async def _stop(self) -> None:
-        await self._stop_server()
-        if self._gate is not None:
-            await stop_gate(*self._gate)
-            self._gate = None
-
-    async def _stop_server(self) -> None:
         server, self._server = self._server, None
         if server is not None:
             await self._drained(server.stop(_GRACE_SECONDS))
         if self._pool is not None:
             self._pool.shutdown(wait=False)
         self._remove_inner()
+        if self._gate is not None:
+            await stop_gate(*self._gate)
+            self._gate = None
 
     def _drained(self, event: threading.Event) -> Deferred[None]:
         fired: Deferred[None] = Deferred()
 
         def wait() -> None:
-            event.wait(_GRACE_SECONDS + 3)
+            event.wait(2 * _GRACE_SECONDS)
             self._reactor.callFromThread(fired.callback, None)
 
         threading.Thread(target=wait, name="iri-stop", daemon=True).start()

@@ -6,12 +6,12 @@ from __future__ import annotations
 
 from twisted_exec.mcp import PROGRAM
 from twisted_exec.mcp.settings import Settings
+from twisted_exec.program.options.command_line import ProgramOptions
 from twisted_exec.program.options.declaration import ProgramOption, Required, settings_of
-from twisted_exec.program.options.sessions import ReplaceableOptions
 from twisted_exec.program.options.shared import ALLOWED_ORIGIN
 
 
-class Options(ReplaceableOptions):
+class Options(ProgramOptions):
     """Command line of the program."""
 
     program = PROGRAM

@@ -6,10 +6,9 @@ from collections.abc import Collection
 from functools import partial
 from typing import Any
 
-from twisted.internet.defer import Deferred, maybeDeferred, succeed
+from twisted.internet.defer import maybeDeferred
 from twisted.internet.interfaces import IAddress, IListeningPort
 from twisted.internet.task import LoopingCall
-from zope.interface import implementer
 
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.auth.oidc.authenticator import OIDCAuthenticator
@@ -24,7 +23,6 @@ from twisted_exec.mcp.metrics import AgentMetrics
 from twisted_exec.mcp.sessions import Sessions
 from twisted_exec.mcp.settings import Settings
 from twisted_exec.mcp.users import Caller, OwnLogin, Users
-from twisted_exec.program.handover.interfaces import IHandsOver, ServiceState
 from twisted_exec.program.health import Health
 from twisted_exec.program.listening import LISTENING
 from twisted_exec.program.metrics import new_registry
@@ -38,7 +36,6 @@ SWEEP_SECONDS = 30.0
 _PROBE_BYTES = 4 << 10
 
 
-@implementer(IHandsOver)
 class MCPDoor(AsyncService):
     """
     The door for agents.
@@ -49,7 +46,6 @@ class MCPDoor(AsyncService):
     """
 
     label = PROGRAM
-    state_version = 1
 
     def __init__(
         self,
@@ -133,18 +129,3 @@ class MCPDoor(AsyncService):
         self._authenticator.close()
 
     # Hand-over: clients begin new sessions at the successor.
-
-    def inherit(self, inherited: ServiceState) -> None:
-        """See :meth:`IHandsOver.inherit`; sessions stay behind."""
-
-    def freeze(self) -> Deferred[ServiceState]:
-        return succeed(ServiceState())
-
-    def thaw(self) -> Deferred[None]:
-        return succeed(None)
-
-    def retire(self, linger_seconds: float) -> Deferred[None]:
-        self.sessions.close()
-        if self._site is not None:
-            self._site.drain()
-        return succeed(None)

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
-from twisted.internet.defer import Deferred, maybeDeferred, succeed
+from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.interfaces import IAddress, IListeningPort
+from twisted.internet.task import deferLater
 from twisted.logger import Logger
-from zope.interface import implementer
 
 from twisted_exec.api.kinds.nodes import NODES
 from twisted_exec.api.status import APIError, Forbidden, NotFound, ServiceUnavailable
@@ -21,6 +21,7 @@ from twisted_exec.auth.interfaces import IAuthenticator, IAuthorizer
 from twisted_exec.auth.permission_watch import PermissionWatch
 from twisted_exec.auth.x509 import X509Authenticator
 from twisted_exec.kube.interfaces import IKubeClient
+from twisted_exec.nodeserver import PROGRAM
 from twisted_exec.nodeserver.certificate import NodeCertificate
 from twisted_exec.nodeserver.endings import Endings
 from twisted_exec.nodeserver.interfaces import ILeaves, IRootPods
@@ -29,8 +30,6 @@ from twisted_exec.nodeserver.kubelet_api.routes import HOP, KubeletCollaborators
 from twisted_exec.nodeserver.recordings.options import MakeRecordings
 from twisted_exec.nodeserver.settings import USERS_SHARE, Settings
 from twisted_exec.program.audit import Trail
-from twisted_exec.program.draining import pause
-from twisted_exec.program.handover.interfaces import IHandsOver, ServiceState
 from twisted_exec.program.health import Health
 from twisted_exec.program.interfaces import IAuditSink
 from twisted_exec.program.listening import LISTENING
@@ -41,10 +40,8 @@ from twisted_exec.program.session_metrics import SessionMetrics
 from twisted_exec.streaming.http.responses import Dispatcher
 from twisted_exec.streaming.http.routes import ProbeRoutes
 from twisted_exec.streaming.http.site import Site
-from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending
 from twisted_exec.streaming.sessions.guard import SessionGuard
 from twisted_exec.streaming.sessions.idleness import Idleness
-from twisted_exec.streaming.sessions.lingering import leave_to_successor
 from twisted_exec.streaming.sessions.registry import Sessions
 from twisted_exec.streaming.sessions.round_trips import RoundTripMetrics
 from twisted_exec.tls.endpoints import address_text, server_endpoint
@@ -72,19 +69,16 @@ class ServerPart(Protocol):
         """Stop; the server waits for the Deferred, if there is one."""
 
 
-@implementer(IHandsOver)
 class NodeServer(AsyncService):
     """
     Answers the API server of a root as a kubelet does.
 
     :param parts: started once the server listens, and stopped in reverse order after the sessions.
-    :param controllers: as ``parts``, but only one process may run them.
     :param authorizer: replaces SubjectAccessReviews to the root.
     :param checks: called at the start; an exception prevents it.
     """
 
     label = "the node server"
-    state_version = 1
     _log = Logger()
 
     def __init__(
@@ -98,7 +92,6 @@ class NodeServer(AsyncService):
         *,
         make: Sequence[Make] = (),
         parts: Sequence[ServerPart] = (),
-        controllers: Sequence[ServerPart] = (),
         authorizer: IAuthorizer | None = None,
         recordings: MakeRecordings | None = None,
         checks: Sequence[Callable[[], object]] = (),
@@ -108,9 +101,9 @@ class NodeServer(AsyncService):
         self.settings, self.address = settings, None
         self._client, self._leaves, self._root_pods = client, leaves, root_pods
         self._reactor, self._checks = reactor, checks
-        self._parts, self._controllers = parts, controllers
+        self._parts = parts
         self._ports: list[IListeningPort] = []
-        self._is_stopping = self._has_successor = False
+        self._is_stopping = False
         self._certified = X509Authenticator(settings.client_ca, reactor)
         self.registry = new_registry(reactor)
         self.sessions = Sessions(
@@ -223,19 +216,8 @@ class NodeServer(AsyncService):
         self.guard.startService()
         self._idleness.start()
         self._endings.start()
-        self._act()
-
-    def _act(self) -> None:
-        for part in self._controllers:
-            part.start()
         if self.serving is not None:
-            self.serving.start(self.settings.names)
-
-    async def _rest(self) -> None:
-        if self.serving is not None:
-            await self.serving.stop()
-        for part in reversed(self._controllers):
-            await maybeDeferred(part.stop)
+            self.serving.start(settings.names)
 
     def _tls(self) -> ServerTLS:
         settings = self.settings
@@ -262,42 +244,23 @@ class NodeServer(AsyncService):
     async def stop(self) -> None:
         """End all sessions with a message, then stop everything else."""
         self._is_stopping = True
-        is_known = self.address is not None and not self._has_successor
-        if is_known and self.settings.shutdown_delay_seconds:
-            await pause(self._reactor, self.settings.shutdown_delay_seconds)
+        if self.address is not None and self.settings.shutdown_delay_seconds:
+            await deferLater(self._reactor, self.settings.shutdown_delay_seconds)
         self.sessions.close(STOPPING)
+        ports, self._ports = self._ports, []
+        for port in reversed(ports):
+            await maybeDeferred(port.stopListening)
         self.site.drain()
-        ending = Ending(SHUTTING_DOWN, STOPPING)
-        await self.sessions.drain(self._reactor, self.settings.drain_seconds, ending)
+        await self.sessions.drain(self._reactor, self.settings.drain_seconds, PROGRAM)
         self._endings.stop()
         await self.guard.stopService()
         await self.permissions.stop()
         await self._idleness.stop()
-        await self._rest()
+        if self.serving is not None:
+            await self.serving.stop()
         for part in reversed(self._parts):
             await maybeDeferred(part.stop)
-        ports, self._ports = self._ports, []
-        for port in reversed(ports):
-            await maybeDeferred(port.stopListening)
         self.address = self.health_address = None
-
-    # Hand-over
-
-    def inherit(self, inherited: ServiceState) -> None:
-        """See :meth:`IHandsOver.inherit`; the root and the leaves have the whole state."""
-
-    def freeze(self) -> Deferred[ServiceState]:
-        """See :meth:`IHandsOver.freeze`: releases the Lease."""
-        return Deferred.fromCoroutine(self._rest()).addCallback(lambda _: ServiceState())
-
-    def thaw(self) -> Deferred[None]:
-        self._act()
-        return succeed(None)
-
-    def retire(self, linger_seconds: float) -> Deferred[None]:
-        self._has_successor = True
-        self.site.drain()
-        return leave_to_successor(self.sessions, self._reactor, linger_seconds, self.label)
 
 
 def _known(copy: ILeaves | IRootPods, what: str) -> None:

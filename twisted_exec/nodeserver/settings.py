@@ -134,7 +134,7 @@ class Settings:
         },
     )
     shutdown_delay_seconds: float = field(default=0.0, metadata={OPTION: SHUTDOWN_DELAY_SECONDS})
-    drain_seconds: float = field(default=5.0, metadata={OPTION: DRAIN_SECONDS})
+    drain_seconds: float = field(default=1.5, metadata={OPTION: DRAIN_SECONDS})
     stream_idle_seconds: float = field(
         default=IDLE_SECONDS,
         metadata={

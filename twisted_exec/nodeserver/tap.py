@@ -69,8 +69,7 @@ def _program(options: Options, reactor: Any) -> ServiceWithCleanup[NodeServer]:
         audit,
         reactor,
         make=[*ROUTES, probe_routes(options.keeper())],
-        parts=[registry],
-        controllers=leader,
+        parts=[registry, *leader],
         recordings=options.recordings(),
         checks=[audit.check],
     )

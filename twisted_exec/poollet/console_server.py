@@ -30,6 +30,7 @@ from twisted_exec.kube.informers import Reflector
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.recorder import Recorder
 from twisted_exec.kube.signed_certificates import ServingCertificate
+from twisted_exec.poollet import PROGRAM
 from twisted_exec.poollet.access import PoolAccess, gate_of
 from twisted_exec.poollet.exec_urls import Dialler
 from twisted_exec.poollet.machine_locator import (
@@ -57,10 +58,9 @@ from twisted_exec.streaming.hop import HopSettings
 from twisted_exec.streaming.http.responses import respond, respond_text
 from twisted_exec.streaming.http.routes import RouteMatch, respond_ready
 from twisted_exec.streaming.http.site import Request, Site
-from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending
 from twisted_exec.streaming.proxy import Proxy
 from twisted_exec.streaming.sessions.endings import EndingRules, MachineKey, PoolKey
-from twisted_exec.streaming.sessions.guard import LATER_HOP_SECONDS, STOPPING, SessionGuard
+from twisted_exec.streaming.sessions.guard import LATER_HOP_SECONDS, SessionGuard
 from twisted_exec.streaming.sessions.registry import Sessions
 from twisted_exec.streaming.sessions.round_trips import RoundTripMetrics
 from twisted_exec.streaming.text.relay import Relay
@@ -272,26 +272,14 @@ class PoolConsoleServer:
     def start(self) -> None:
         self.guard.startService()
 
-    def close_spares(self) -> None:
-        """Close spare connections to the runtime, until :meth:`resume_spares`."""
-        self._dialler.spares.close()
-
-    def resume_spares(self) -> None:
-        self._dialler.spares.resume()
-
-    def drain(self) -> None:
-        """Close each connection when it is idle."""
-        self._site.drain()
-
     async def end(self) -> None:
         """Accept no connections, and end the sessions."""
-        self.close_spares()
+        self._dialler.spares.close()
         if self._port is not None:
             await maybeDeferred(self._port.stopListening)
             self._port = None
-        self.drain()
-        ending = Ending(SHUTTING_DOWN, STOPPING)
-        await self.sessions.drain(self._reactor, self._settings.drain_seconds, ending)
+        self._site.drain()
+        await self.sessions.drain(self._reactor, self._settings.drain_seconds, PROGRAM)
 
     async def stop(self) -> None:
         await DeferredList(

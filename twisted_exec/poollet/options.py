@@ -10,6 +10,7 @@ from twisted_exec.api import names
 from twisted_exec.api.names import dns_subdomain
 from twisted_exec.iri.revisions import REVISIONS, revision
 from twisted_exec.iri.target import MutualTLS, TargetError
+from twisted_exec.poollet import PROGRAM
 from twisted_exec.poollet.machines import downward
 from twisted_exec.poollet.machines.downward import Downward
 from twisted_exec.poollet.machines.references import ReferencedKinds
@@ -18,7 +19,6 @@ from twisted_exec.program.options.audit import AuditOptions
 from twisted_exec.program.options.declaration import ProgramOption, settings_of
 from twisted_exec.program.options.sessions import BrowserOptions
 
-PROGRAM = "exec-poollet"
 _RUNTIME = "Machine runtime"
 DOWNWARD = ("machine", "volume", "nic", "network")
 """Kinds of objects with downward API options."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from twisted.application.service import Service
-from twisted.internet.defer import CancelledError, Deferred, DeferredList, succeed
+from twisted.internet.defer import CancelledError, Deferred, DeferredList
 from twisted.internet.interfaces import IAddress
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -33,24 +33,20 @@ from twisted_exec.poollet.machines.config import MachineConfig
 from twisted_exec.poollet.machines.loop import Loop
 from twisted_exec.poollet.machines.references import Unread
 from twisted_exec.poollet.machines.runtime_events import RuntimeEvents
-from twisted_exec.poollet.pool import Address, Pool, default_addresses
+from twisted_exec.poollet.pool import Pool, default_addresses
 from twisted_exec.poollet.recordings.controller import RecordingController
 from twisted_exec.poollet.settings import Settings
-from twisted_exec.program.handover.interfaces import IHandsOver, ServiceState
 from twisted_exec.program.health import Health
 from twisted_exec.program.interfaces import IAuditSink
 from twisted_exec.program.metrics import new_registry
-from twisted_exec.program.tasks import as_deferred
-from twisted_exec.streaming.sessions.guard import CONSOLE_SERVER
-from twisted_exec.streaming.sessions.lingering import leave_to_successor
 from twisted_exec.tls.endpoints import address_text
 
 __all__ = ["Poollet", "Settings"]
 
-RETIRE_SECONDS = 2.0
+RETIRE_SECONDS = 0.5
 
 
-@implementer(IPoollet, IHandsOver)
+@implementer(IPoollet)
 class Poollet(Service):
     """
     Runs the machines of one pool on a machine runtime.
@@ -63,7 +59,6 @@ class Poollet(Service):
     :param identity: the client certificate, if the API server signs it.
     """
 
-    state_version = 1
     _log = Logger()
 
     def __init__(
@@ -89,9 +84,6 @@ class Poollet(Service):
         self._starting: Deferred[None] | None = None
         self._waiting: list[Deferred[None]] = []
         self._problem: Failure | None = None
-        self._config: MachineConfig | None = None
-        self._addresses: Sequence[Address] = ()
-        self._has_successor = False
         self.registry = new_registry(reactor)
         self._make_copies(settings.dialect)
         self._make_work(now)
@@ -268,36 +260,20 @@ class Poollet(Service):
             self._identity.start()
             await self._identity.when_known()
         self.address = host = await self.consoles.listen()
-        self._addresses = self.settings.addresses or default_addresses(getattr(host, "host", ""))
+        addresses = self.settings.addresses or default_addresses(getattr(host, "host", ""))
         place = address_text(host)
         self._log.info("serving pool {pool} at {place}", pool=self.pool, place=place)
         for copy in self._copies:
             copy.start()
         self.consoles.start()
-        self._register()
-
-    def _register(self) -> None:
-        self.registration.start(self._addresses, getattr(self.address, "port", 0))
+        self.registration.start(addresses, getattr(self.address, "port", 0))
         if self.consoles.serving is not None:
-            self.consoles.serving.start(sorted({address for _, address in self._addresses}))
+            self.consoles.serving.start(sorted({address for _, address in addresses}))
 
     async def _stop(self) -> None:
         if self._starting is not None:
             self._starting.cancel()
         await self.consoles.end()
-        await self._rest()
-        await self.consoles.stop()
-        await self.recorder.stop()
-        await self.recording_events.stop()
-        if not self._has_successor:
-            retiring = Deferred.fromCoroutine(self.registration.retire())
-            await retiring.addTimeout(RETIRE_SECONDS, self._reactor).addErrback(lambda _: None)
-        await DeferredList([copy.stop() for copy in self._copies])
-        if self._identity is not None:
-            await self._identity.stop()
-
-    async def _rest(self) -> None:
-        """Stop everything that acts for the pool; sessions and their reviews go on."""
         stopping = [
             self.runtime_events.stop(),
             self.alerts.stop(),
@@ -308,35 +284,14 @@ class Poollet(Service):
         if self.consoles.serving is not None:
             stopping.append(self.consoles.serving.stop())
         await DeferredList(stopping)
-
-    # Hand-over
-
-    def inherit(self, inherited: ServiceState) -> None:
-        """See :meth:`IHandsOver.inherit`; the API server and the runtime have the whole state."""
-
-    @as_deferred
-    async def freeze(self) -> ServiceState:
-        self.consoles.close_spares()
-        await self._rest()
+        await self.consoles.stop()
+        await self.recorder.stop()
+        await self.recording_events.stop()
+        retiring = Deferred.fromCoroutine(self.registration.retire())
+        await retiring.addTimeout(RETIRE_SECONDS, self._reactor).addErrback(lambda _: None)
+        await DeferredList([copy.stop() for copy in self._copies])
         if self._identity is not None:
             await self._identity.stop()
-        return ServiceState()
-
-    def thaw(self) -> Deferred[None]:
-        if self._identity is not None:
-            self._identity.start()
-        self._register()
-        self.consoles.resume_spares()
-        if self._config is not None:
-            self._act(self._config)
-        return succeed(None)
-
-    def retire(self, linger_seconds: float) -> Deferred[None]:
-        self._has_successor = True
-        self.consoles.drain()
-        return leave_to_successor(
-            self.consoles.sessions, self._reactor, linger_seconds, CONSOLE_SERVER
-        )
 
     def _failed(self, failure: Failure) -> None:
         if failure.check(CancelledError):
@@ -359,12 +314,7 @@ class Poollet(Service):
 
     def _runtime_known(self, name: str) -> None:
         settings = self.settings
-        self._config = MachineConfig(
-            settings.dialect, self.pool, name, settings.downward, settings.about
-        )
-        self._act(self._config)
-
-    def _act(self, config: MachineConfig) -> None:
+        config = MachineConfig(settings.dialect, self.pool, name, settings.downward, settings.about)
         self.loop.start(config)
         self.runtime_events.start()
         self.alerts.start()

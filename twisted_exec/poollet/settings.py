@@ -218,7 +218,7 @@ class Settings:
             )
         },
     )
-    drain_seconds: float = field(default=5.0, metadata={OPTION: DRAIN_SECONDS})
+    drain_seconds: float = field(default=1.5, metadata={OPTION: DRAIN_SECONDS})
     sessions: SessionLimits | None = None
     allowed_origins: Collection[bytes] = field(default=(), metadata={OPTION: ALLOWED_ORIGIN})
     strict_verbs: bool = field(

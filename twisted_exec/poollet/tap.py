@@ -24,7 +24,6 @@ from twisted_exec.poollet.interfaces import IPoollet
 from twisted_exec.poollet.options import PROGRAM, Options, runtime_tls, settings
 from twisted_exec.poollet.service import Poollet
 from twisted_exec.program.disk_thread import DiskThread
-from twisted_exec.program.handover.interfaces import IHandsOver
 from twisted_exec.program.metrics import ExpiryMetrics
 from twisted_exec.program.start import make_service
 from twisted_exec.tls.errors import TLSConfigError
@@ -40,10 +39,6 @@ class PoolletProgram(Service):
     ) -> None:
         self.poollet, self._runtime, self._client = poollet, runtime, client
         self.pool = poollet.pool
-
-    def __conform__(self, interface: Any) -> Any:
-        """Hand over as the poollet does."""
-        return self.poollet if interface is IHandsOver else None
 
     @property
     def address(self) -> IAddress | None:

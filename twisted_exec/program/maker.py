@@ -1,9 +1,9 @@
 """
-The twistd plugin of a program, and Ctrl-C while the program starts.
+The twistd plugin of a program, and signals while the program starts.
 
 Python answers Ctrl-C with a traceback, and Twisted's own handler is installed only when the reactor
 runs. So SIGINT ends the process silently during the imports, and from then on stops the reactor as
-soon as that runs.
+soon as that runs.  SIGUSR2 asked release 0.2.0 to hand over to a new process; this release only answers.
 
 Each twistd of this environment imports this module, so it must not import anything heavy.
 """
@@ -11,11 +11,18 @@ Each twistd of this environment imports this module, so it must not import anyth
 from __future__ import annotations
 
 import gc
+import json
+import os
 import signal
+import socket
 import sys
+from collections.abc import MutableMapping
+from contextlib import suppress
 from typing import Any
 
 from twisted.application.service import ServiceMaker
+
+REPLACED_BY_RESTART = "this release is replaced by a restart: install the other one, then stop this program and start it again"
 
 
 class ProgramMaker(ServiceMaker):
@@ -28,10 +35,8 @@ class ProgramMaker(ServiceMaker):
 
         :raises SystemExit: a library is missing.
         """
-        from twisted_exec.program.handover.predecessor import find_predecessor
-
         end_on_interrupt()
-        find_predecessor()
+        refuse_hand_over(self.tapname)
         collects = gc.isenabled()
         gc.disable()  # a seventh of the time of the imports
         try:
@@ -49,7 +54,7 @@ class ProgramMaker(ServiceMaker):
 
 def end_on_interrupt() -> None:
     """
-    End the process on SIGINT without a traceback, and ignore SIGUSR2 until the program runs.
+    End the process on SIGINT without a traceback, and answer SIGUSR2 with a line in the log.
 
     Does nothing if the process has a reactor, which belongs to another program.
     """
@@ -59,8 +64,33 @@ def end_on_interrupt() -> None:
     if is_default:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     if signal.getsignal(signal.SIGUSR2) is signal.SIG_DFL:
-        # It would end a program that is not ready yet to be replaced.
-        signal.signal(signal.SIGUSR2, lambda *_: None)
+        signal.signal(signal.SIGUSR2, _answer_hand_over)
+
+
+def _answer_hand_over(number: int, frame: object) -> None:
+    reactor = sys.modules.get("twisted.internet.reactor")
+    if reactor is not None:
+        from twisted.logger import Logger
+
+        log = Logger("twisted_exec").warn
+        reactor.callFromThread(log, "SIGUSR2: {why}", why=REPLACED_BY_RESTART)
+
+
+def refuse_hand_over(program: str, environ: MutableMapping[str, str] = os.environ) -> None:
+    """
+    Refuse to continue a process of release 0.2.0, which has started this one at its SIGUSR2.
+
+    That process waits for an answer over a socket pair, and goes on.
+
+    :raises SystemExit: there is such a process.
+    """
+    number = environ.pop("TWISTED_EXEC_HANDOVER", "")
+    if not (number.isascii() and number.isdigit()):
+        return
+    answer = json.dumps({"failed": REPLACED_BY_RESTART}).encode() + b"\n"
+    with suppress(OSError), socket.socket(fileno=int(number)) as channel:
+        channel.sendall(answer)
+    raise SystemExit(f"{program}: {REPLACED_BY_RESTART}")
 
 
 def stop_on_interrupt(reactor: Any) -> None:

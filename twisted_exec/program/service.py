@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from twisted.application.service import Service
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
-
-from twisted_exec.program.handover.interfaces import IHandsOver
 
 S = TypeVar("S", bound="AsyncService")
 
@@ -100,10 +98,6 @@ class ServiceWithCleanup(Service, Generic[S]):
 
     def __init__(self, served: S, close: Callable[[], Deferred[None]]) -> None:
         self.served, self._close = served, close
-
-    def __conform__(self, interface: Any) -> Any:
-        """Hand over as the service does."""
-        return interface(self.served, None) if interface is IHandsOver else None
 
     def when_ready(self) -> Deferred[None]:
         return self.served.when_ready()

@@ -22,14 +22,12 @@ from twisted.python.failure import Failure
 
 from twisted_exec import build
 from twisted_exec.program.descriptors import raise_descriptor_limit
-from twisted_exec.program.draining import stop_at_once
 from twisted_exec.program.garbage import GarbagePolicy, return_large_blocks
-from twisted_exec.program.handover.predecessor import tell_failure
-from twisted_exec.program.handover.process import ProcessHandOver
+from twisted_exec.program.listening import LISTENING
 from twisted_exec.program.maker import stop_on_interrupt
 from twisted_exec.program.options.command_line import ProgramOptions, refusal
 from twisted_exec.program.session_limits import Limiting, SessionLimits
-from twisted_exec.program.systemd import READY, STOPPING, notify
+from twisted_exec.program.systemd import READY, STOPPING, activated_sockets, notify
 from twisted_exec.tls.fast.loop import shorten_turns, use_monotonic_clock
 
 _log = Logger()
@@ -63,12 +61,12 @@ def make_service(
 
     The process's limit of file descriptors is raised first, and its umask denies users outside
     the group to write to anything that it creates.  Unless the reactor runs already, garbage is collected by
-    :class:`~twisted_exec.program.garbage.GarbagePolicy` once the service runs, and SIGUSR2 replaces the
-    process by a successor.
+    :class:`~twisted_exec.program.garbage.GarbagePolicy` once the service runs, and the program listens at the sockets that
+    systemd has opened.
 
     :param refused: exceptions that ``make`` raises for unusable options.
     :param limits: returns the limits of sessions, which the log shows when the program is ready.
-    :raises SystemExit: the options, the limits or the state of a predecessor cannot be used.
+    :raises SystemExit: the options or the limits cannot be used.
     """
     from twisted.internet import reactor
 
@@ -79,7 +77,7 @@ def make_service(
     # Files have modes of their own; but the parents of a directory get what the umask leaves.
     os.umask(os.umask(0o077) | 0o002)
     raise_descriptor_limit()
-    # A running reactor belongs to an application, which has its own policy, signals and sockets.
+    # A running reactor belongs to an application, which has its own policy and sockets.
     is_own = not reactor.running
     garbage = GarbagePolicy(reactor) if is_own else None
     try:
@@ -90,29 +88,18 @@ def make_service(
         program_service = make(reactor)
     except refused as problem:
         raise refusal(program, str(problem)) from None
-    try:
-        hand_over = _hand_over(program, program_service, reactor, options) if is_own else None
-    except (ValueError, EOFError) as problem:
-        raise refusal(program, str(problem)) from None
     ready = program_service.when_ready()
+    if is_own:
+        LISTENING.inherit(activated_sockets())
+        ready.addCallback(lambda _: LISTENING.close_unused())
     if garbage is not None:
         reactor.callWhenRunning(_start_policy, program_service, garbage)
         ready.addCallback(garbage.settle)
-    if hand_over is not None:
-        hand_over.until_ready(ready)
     if sessions is not None:
         ready.addCallback(announce, program, sessions)
     report_start(ready, program, cast(IReactorCore, reactor), options)
     service: IService = cast(IService, program_service)
     return service
-
-
-def _hand_over(
-    program: str, service: Startable, reactor: Any, options: ProgramOptions | None
-) -> ProcessHandOver:
-    if options is None:
-        return ProcessHandOver(program, service, reactor, {}, None)
-    return ProcessHandOver(program, service, reactor, options, options.parent)
 
 
 def _start_policy(service: Any, garbage: GarbagePolicy) -> None:
@@ -166,7 +153,6 @@ def fail_program(
     line = _explain(getattr(failure.value, "subFailure", failure).value, options)
     _failure = f"{program}: {line}"
     _log.critical("{program}: {line}", program=program, line=line)
-    tell_failure(line)
     # Services start before the reactor runs, and a reactor that does not run cannot be stopped.
     reactor.callWhenRunning(reactor.stop)
 
@@ -175,8 +161,8 @@ def stop_once(reactor: Any) -> None:
     """
     Stop on SIGHUP (a closed terminal) as well, and only once.
 
-    A SIGINT (Ctrl-C) during the stop ends the time of open sessions, and the next SIGINT ends the
-    process.  Only SIGINT is impatience: a closed terminal sends SIGHUP more than once.
+    A SIGINT (Ctrl-C) during the stop ends the process.  Only SIGINT is impatience: a closed terminal sends SIGHUP
+    more than once.
     """
     stop_on_interrupt(reactor)
     reactor.callWhenRunning(_stop_on_hangup, reactor)
@@ -195,15 +181,11 @@ def _stopping(reactor: Any) -> None:
     def again(number: int, frame: object) -> None:
         if not signals:
             signals.append(number)
-            reactor.callFromThread(_log.info, "already stopping; sessions get their time to end")
-
-    def at_once(number: int, frame: object) -> None:
-        signal.signal(number, signal.SIG_DFL)
-        reactor.callFromThread(stop_at_once)
+            reactor.callFromThread(_log.info, "already stopping")
 
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, again)
-    signal.signal(signal.SIGINT, at_once)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _explain(error: BaseException | None, options: ProgramOptions | None) -> str:

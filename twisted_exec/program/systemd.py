@@ -12,12 +12,9 @@ from __future__ import annotations
 
 import os
 import socket
-import time
 from collections.abc import Mapping
 
 from twisted.python.systemd import ListenFDs
-
-from twisted_exec.program.listening import ListeningSocket
 
 VARIABLE = "NOTIFY_SOCKET"
 READY, STOPPING = "READY=1", "STOPPING=1"
@@ -46,17 +43,7 @@ def notify(state: str, environ: Mapping[str, str] = os.environ) -> bool:
     return True
 
 
-def reloading() -> str:
-    """Return the state of a service that reads its configuration again, until it is ready."""
-    return f"RELOADING=1\nMONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}"
-
-
-def replaced_by(pid: int) -> str:
-    """Return the state of a service that has another main process from now on."""
-    return f"{READY}\nMAINPID={pid}"
-
-
-def activated_sockets() -> list[ListeningSocket]:
+def activated_sockets() -> list[socket.socket]:
     """
     Return the listening sockets of systemd.
 
@@ -70,7 +57,7 @@ def activated_sockets() -> list[ListeningSocket]:
         except OSError:
             continue  # no socket, such as a FIFO
         if _listens(duplicate):
-            listening.append(ListeningSocket("", duplicate, is_shared=True))
+            listening.append(duplicate)
         else:
             duplicate.close()
     return listening

@@ -10,8 +10,8 @@ from twisted_exec.api.dialects import DEFAULT, DIALECTS, by_name
 from twisted_exec.api.names import dns_label, dns_subdomain
 from twisted_exec.api.selectors import parse_labels
 from twisted_exec.api.status import APIError
+from twisted_exec.program.options.command_line import ProgramOptions
 from twisted_exec.program.options.declaration import ProgramOption, Required, settings_of
-from twisted_exec.program.options.sessions import ReplaceableOptions
 from twisted_exec.racks import PROGRAM
 from twisted_exec.racks.plan import Target
 from twisted_exec.racks.settings import POWER, Settings
@@ -19,7 +19,7 @@ from twisted_exec.racks.settings import POWER, Settings
 _SERVERS, _MACHINES = "Servers", "Machines"
 
 
-class Options(ReplaceableOptions):
+class Options(ProgramOptions):
     """Command line of the program."""
 
     program = PROGRAM

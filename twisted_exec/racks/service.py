@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from twisted.internet.defer import Deferred, maybeDeferred, succeed
+from twisted.internet.defer import maybeDeferred
 from twisted.internet.interfaces import IAddress, IListeningPort
-from zope.interface import implementer
 
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.kube.interfaces import IKubeClient
-from twisted_exec.program.handover.interfaces import IHandsOver, ServiceState
 from twisted_exec.program.health import Health
 from twisted_exec.program.listening import LISTENING
 from twisted_exec.program.metrics import new_registry
@@ -26,7 +24,6 @@ MAX_BODY_BYTES = 4 << 10
 """Requests to the health endpoint have no body."""
 
 
-@implementer(IHandsOver)
 class Racks(AsyncService):
     """
     Machines and a list from the Servers and BMCs of metal-operator.
@@ -37,7 +34,6 @@ class Racks(AsyncService):
     """
 
     label = "exec-racks"
-    state_version = 1
 
     def __init__(
         self, settings: Settings, metal: IKubeClient, machines: IKubeClient, reactor: Any
@@ -69,21 +65,6 @@ class Racks(AsyncService):
         port, self._port, self.health_address = self._port, None, None
         if port is not None:
             await maybeDeferred(port.stopListening)
-
-    # Hand-over
-
-    def inherit(self, inherited: ServiceState) -> None:
-        """See :meth:`IHandsOver.inherit`; the file has the whole state."""
-
-    def freeze(self) -> Deferred[ServiceState]:
-        return self.controller.stopService().addCallback(lambda _: ServiceState())
-
-    def thaw(self) -> Deferred[None]:
-        self.controller.startService()
-        return succeed(None)
-
-    def retire(self, linger_seconds: float) -> Deferred[None]:
-        return succeed(None)
 
     def _probe(self) -> None:
         if self.controller.problem:

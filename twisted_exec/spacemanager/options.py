@@ -11,14 +11,14 @@ from twisted.python.usage import UsageError
 
 from twisted_exec.api.names import dns_label, dns_subdomain
 from twisted_exec.api.spaces import PROVIDER_TYPES
+from twisted_exec.program.options.command_line import ProgramOptions
 from twisted_exec.program.options.declaration import ProgramOption, settings_of
-from twisted_exec.program.options.sessions import ReplaceableOptions
 from twisted_exec.program.options.shared import SPACE_PORT_RANGE
 from twisted_exec.spacemanager import PROGRAM
 from twisted_exec.spacemanager.settings import Settings
 
 
-class Options(ReplaceableOptions):
+class Options(ProgramOptions):
     """Command line of the space manager."""
 
     program = PROGRAM

@@ -8,17 +8,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from twisted.application.service import Service
-from twisted.internet.defer import Deferred, maybeDeferred, succeed
+from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.interfaces import IAddress, IListeningPort
 from twisted.logger import Logger
-from zope.interface import implementer
 
 from twisted_exec.api.kinds import LEASES
 from twisted_exec.api.status import APIError, Forbidden, NotFound, ServiceUnavailable
 from twisted_exec.control.metrics import WorkQueueMetrics
 from twisted_exec.kube.interfaces import IKubeClient
 from twisted_exec.kube.leases import LeaderElected
-from twisted_exec.program.handover.interfaces import IHandsOver, ServiceState
 from twisted_exec.program.health import Health
 from twisted_exec.program.listening import LISTENING
 from twisted_exec.program.metrics import new_registry
@@ -50,7 +48,6 @@ class ISpaceController(Protocol):
 MakeLoop = Callable[[IProviders, ProviderContext, WorkQueueMetrics], ISpaceController]
 
 
-@implementer(IHandsOver)
 class SpaceManager(AsyncService):
     """
     The Space Manager.
@@ -63,7 +60,6 @@ class SpaceManager(AsyncService):
     """
 
     label = "the space manager"
-    state_version = 1
     _log = Logger()
 
     def __init__(
@@ -142,21 +138,6 @@ class SpaceManager(AsyncService):
         port, self._port, self.health_address = self._port, None, None
         if port is not None:
             await maybeDeferred(port.stopListening)
-
-    # Hand-over
-
-    def inherit(self, inherited: ServiceState) -> None:
-        """See :meth:`IHandsOver.inherit`; the hub has the whole state."""
-
-    def freeze(self) -> Deferred[ServiceState]:
-        return self._acting.stop().addCallback(lambda _: ServiceState())
-
-    def thaw(self) -> Deferred[None]:
-        self._acting.start()
-        return succeed(None)
-
-    def retire(self, linger_seconds: float) -> Deferred[None]:
-        return succeed(None)
 
     def _probe_serving(self) -> None:
         if not self._is_serving:

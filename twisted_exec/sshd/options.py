@@ -5,23 +5,19 @@ The command line of ``exec-sshd``: options beside those of :mod:`.settings`, and
 from __future__ import annotations
 
 import os
-from functools import partial
 
 from twisted.python.usage import UsageError
 
-from twisted_exec.program.handover.interfaces import LINGER_SECONDS
+from twisted_exec.program.options.command_line import ProgramOptions
 from twisted_exec.program.options.declaration import ProgramOption, Required, settings_of
-from twisted_exec.program.options.sessions import ReplaceableOptions
-from twisted_exec.program.options.values import seconds_between
 from twisted_exec.ssh.key_exchange import POST_QUANTUM
 from twisted_exec.sshd import PROGRAM
 from twisted_exec.sshd.settings import Settings
 
 _LOGIN, _HOST = "API server", "Host keys"
-_WEEK_SECONDS = 7 * 24 * 3600
 
 
-class Options(ReplaceableOptions):
+class Options(ProgramOptions):
     """Command line of the program."""
 
     program = PROGRAM
@@ -57,16 +53,9 @@ class Options(ReplaceableOptions):
             several=True,
             group=_HOST,
         ),
-        ProgramOption(
-            "linger",
-            "Seconds that sessions may take to end in a process that a successor has replaced (SIGUSR2).",
-            partial(seconds_between, least=0, most=_WEEK_SECONDS),
-            default=LINGER_SECONDS,
-            group="Hand-over",
-        ),
     )
     group = "Door"
-    groups = dict.fromkeys((_LOGIN, _HOST, "Users", "Limits", "Hand-over"), ())
+    groups = dict.fromkeys((_LOGIN, _HOST, "Users", "Limits"), ())
     synopsis = "--kubeconfig=FILE --users=FILE --host-key=FILE [options]"
     longdesc = "Opens consoles for stock ssh, as the users whom it knows by their keys."
 

@@ -7,18 +7,15 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from twisted.application.service import IService
-from twisted.internet.defer import Deferred, maybeDeferred, succeed
+from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.interfaces import IAddress, IListeningPort
 from twisted.logger import Logger
-from zope.interface import implementer
 
 from twisted_exec.api.kinds.reviews import SELFSUBJECTREVIEWS
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.control.loop import PokedLoop
 from twisted_exec.control.polling import until
 from twisted_exec.kube.interfaces import IKubeClient
-from twisted_exec.program.draining import DrainLimit, let_sessions_end
-from twisted_exec.program.handover.interfaces import IHandsOver, ServiceState
 from twisted_exec.program.health import Health
 from twisted_exec.program.listening import LISTENING
 from twisted_exec.program.metrics import new_registry
@@ -38,18 +35,14 @@ MAX_BODY_BYTES = 4 << 10
 """Requests to the health endpoint have no body."""
 REVIEW_SECONDS = 0.2
 """Between two looks whether users may still be here."""
-STOPPING = "the ssh server is shutting down: connect again in a moment"
-REPLACED = "the ssh server was replaced by a newer one: connect again"
+STOPPING = "exec-sshd is restarting: connect again in a moment"
 USERS_UNUSABLE = (
     "nobody can log in: the files of users cannot be used, the log says why; open sessions stay"
 )
 """A limit and no failure: a load balancer that takes the server out would end the open sessions, too."""
-LINGER_LOOK_SECONDS = 1.0
-_LAST_SECONDS = 2.0
 _LOOK_SECONDS = 0.05
 
 
-@implementer(IHandsOver)
 class SSHDoor(AsyncService):
     """
     Consoles for stock ssh, on a network.
@@ -64,7 +57,6 @@ class SSHDoor(AsyncService):
     """
 
     label = "the ssh door"
-    state_version = 1
     _log = Logger()
 
     def __init__(
@@ -128,27 +120,20 @@ class SSHDoor(AsyncService):
         return port.getHost()
 
     async def stop(self) -> None:
-        """Accept no connections, let sessions end, and end the others with a reason."""
-        await self._close_ports()
-        door = self.door
-        await let_sessions_end(
-            self._reactor, self.settings.drain_seconds, lambda: door.admission.sessions
-        )
-        await self._end_all(STOPPING)
+        """Accept no connections, and end the present ones with the reason."""
+        ports, self._ports = self._ports, []
+        for port in reversed(ports):
+            await maybeDeferred(port.stopListening)
+        await self._end_all()
         await self._reviews.stop()
         for each in self._parts:
             await maybeDeferred(each.stopService)
         self.address = self.health_address = None
 
-    async def _close_ports(self) -> None:
-        ports, self._ports = self._ports, []
-        for port in reversed(ports):
-            await maybeDeferred(port.stopListening)
-
-    async def _end_all(self, line: str) -> None:
+    async def _end_all(self) -> None:
         door, reactor = self.door, self._reactor
-        door.end_all(line)
-        deadline = reactor.seconds() + _LAST_SECONDS
+        door.end_all(STOPPING)
+        deadline = reactor.seconds() + self.settings.drain_seconds
 
         def is_over() -> bool:
             return not door.connections or reactor.seconds() > deadline
@@ -171,27 +156,3 @@ class SSHDoor(AsyncService):
 
     async def _probe_server(self) -> None:
         await self._client.create(SELFSUBJECTREVIEWS.resource, {})
-
-    # Hand-over
-
-    def inherit(self, inherited: ServiceState) -> None:
-        """See :meth:`IHandsOver.inherit`; connections stay in the old process."""
-
-    def freeze(self) -> Deferred[ServiceState]:
-        return succeed(ServiceState())
-
-    def thaw(self) -> Deferred[None]:
-        return succeed(None)
-
-    def retire(self, linger_seconds: float) -> Deferred[None]:
-        return Deferred.fromCoroutine(self._linger(linger_seconds))
-
-    async def _linger(self, seconds: float) -> None:
-        door = self.door
-        door.end_strangers(REPLACED)
-        limit = DrainLimit(self._reactor, seconds, 0)
-        await until(
-            lambda: not door.admission.sessions or limit.is_over, self._reactor, LINGER_LOOK_SECONDS
-        )
-        limit.cancel()
-        await self._end_all(REPLACED)

@@ -21,10 +21,6 @@ def _login_seconds(text: str) -> float:
     return seconds_between(text, least=1, most=600)
 
 
-def _drain_seconds(text: str) -> float:
-    return seconds_between(text, least=0, most=3600)
-
-
 @dataclass(frozen=True)
 class Settings:
     """
@@ -34,7 +30,7 @@ class Settings:
     :param health_listen: one for probes and metrics; empty for none.
     :param login_seconds: from the begin of a connection until the login.
     :param only_post_quantum: refuse clients without a post-quantum key exchange.
-    :param drain_seconds: for sessions to end by themselves when the program stops.
+    :param drain_seconds: limit for the last messages to open sessions when the program stops.
     """
 
     listen: str = field(
@@ -68,7 +64,7 @@ class Settings:
     )
     limits: Limits = field(default=Limits(), metadata={OPTION: Limits})
     drain_seconds: float = field(
-        default=0.0,
+        default=1.5,
         metadata={
             OPTION: ProgramOption(
                 "drain-seconds",

@@ -19,8 +19,6 @@ from twisted_exec.tls.pki.directory import CLIENT, PKI, SERVING
 
 ISSUER = "https://kubernetes.default.svc.cluster.local"
 """Issuer of ServiceAccount tokens: independent of the port, as in most clusters."""
-_LAST_WORD_SECONDS = 3.0
-"""Drain time of the poollet and of the runtime, after that of the settings has passed."""
 
 
 def runtime_settings(
@@ -31,7 +29,6 @@ def runtime_settings(
         classes=[*parse(CLASSES if settings.demo else SHELLS), *settings.classes],
         state_directory=directory,
         iri_target=f"unix://{sockets}/iri.sock",
-        drain_seconds=_LAST_WORD_SECONDS,
         sessions=settings.sessions,
         keep_machines=settings.keep_machines,
         last_line_seconds=settings.last_line_seconds,
@@ -91,7 +88,6 @@ def poollet_settings(settings: Settings, certificates: Certificates) -> PoolletS
         requestheader_ca=pki.forwarding_ca,
         requestheader_names=[FORWARDING_USER],
         addresses=[("InternalIP", "127.0.0.1")],
-        drain_seconds=_LAST_WORD_SECONDS,
         sessions=settings.sessions,
         strict_verbs=settings.strict_verbs,
     )

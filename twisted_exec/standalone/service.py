@@ -21,11 +21,9 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from twisted.application.service import IService
 from twisted.internet.defer import Deferred, gatherResults, maybeDeferred
 from twisted.logger import ILogObserver, Logger
-from zope.interface import alsoProvides
 
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.apiserver.service import APIServer
-from twisted_exec.apiserver.service import state_version as apiserver_state_version
 from twisted_exec.control.loop import PokedLoop
 from twisted_exec.iri.client import IRIClient
 from twisted_exec.kube.client import KubeClient
@@ -35,16 +33,11 @@ from twisted_exec.kube.kubeconfig.writer import write_kubeconfig
 from twisted_exec.poollet.service import Poollet
 from twisted_exec.program.audit_file import JSONLinesAudit, Rotation
 from twisted_exec.program.disk_thread import DiskThread
-from twisted_exec.program.draining import let_sessions_end
-from twisted_exec.program.handover.interfaces import IHandsOver, ServiceState
-from twisted_exec.program.listening import LISTENING
 from twisted_exec.program.metrics import ExpiryMetrics, new_registry
 from twisted_exec.program.service import SUMMARY, AsyncService
-from twisted_exec.program.tasks import as_deferred
 from twisted_exec.runtimes.host import RuntimeHost
 from twisted_exec.runtimes.service import MachineRuntime
 from twisted_exec.standalone.certificates import ADMIN, POOL, Certificates, prepare
-from twisted_exec.standalone.handover import APISERVER, POOLLET, RUNTIME, SPACES, PartsHandOver
 from twisted_exec.standalone.machines import (
     NAMESPACE,
     PTY,
@@ -63,10 +56,7 @@ from twisted_exec.standalone.part_settings import (
 from twisted_exec.standalone.settings import Settings
 from twisted_exec.standalone.standard_output import TerminalSummary
 from twisted_exec.standalone.state import CERTIFICATES, CREATED, OBJECTS, StateDirectory
-from twisted_exec.storage.replaceable import can_hand_over
 from twisted_exec.storage.sqlite.store import SQLiteStorage
-from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending
-from twisted_exec.streaming.sessions.guard import CONSOLE_SERVER, STOPPING
 from twisted_exec.tls import pem
 from twisted_exec.tls.expiry import Expiry
 from twisted_exec.tls.files import read_file
@@ -81,15 +71,13 @@ _SHOWN = 5
 KUBECONFIG, CLIENT_CAS, LOG = "admin.kubeconfig", "client-cas.crt", "exec-standalone.log"
 _AUDIT_ROTATION = Rotation(100 << 20)
 _RENEW_EVERY_SECONDS = 12 * 3600
+_STOPPING = "exec-standalone is restarting"
 _ORDER = ["SpaceManager", "Poollet", "APIServer", "IRIClient", "RuntimeHost"]
 
 
 class Standalone(AsyncService):
     """
     API server, poollet and runtime in one process, with a Space Manager if that is wanted.
-
-    It provides :class:`IHandsOver`, unless its store cannot be handed over, or a parent process waits
-    for its end.
 
     :param summary: becomes the log of the application; ``None`` for the log that twistd chooses.
     :ivar kubeconfig: path of the administrator's kubeconfig, written when everything is ready.
@@ -123,21 +111,6 @@ class Standalone(AsyncService):
             SQLiteStorage, self._state.file(OBJECTS), limits=settings.limits
         )
         self._storage = make(reactor)
-        self._hand_over = PartsHandOver(self._state)
-        if can_hand_over(self._storage) and not settings.has_parent:
-            alsoProvides(self, IHandsOver)
-
-    @property
-    def state_version(self) -> int:
-        """See :attr:`.IHandsOver.state_version`: it grows with that of each part."""
-        # The space manager has no state.
-        own = Poollet.state_version + RuntimeHost.state_version
-        return own + apiserver_state_version(self._storage)
-
-    @property
-    def is_successor(self) -> bool:
-        """Return whether this process has taken the place of another process."""
-        return self._hand_over.is_successor
 
     # Starting.
 
@@ -156,8 +129,6 @@ class Standalone(AsyncService):
             self._tell("starting; the log is in {path}", path=_short_path(path))
         self._state.belong_to(self.settings.dialect.name)
         self._state.check_storage(self._storage.location)
-        if not self.is_successor:
-            self._state.remove(KUBECONFIG)
         certificates = self._prepared()
         self._sockets = runtime_directory(self._state.path)
         audit = JSONLinesAudit(
@@ -168,11 +139,9 @@ class Standalone(AsyncService):
         runtime = self._runtime(certificates, audit)
         server = self._apiserver(certificates, audit)
         server.health.add("startup", self._probe)
-        begun = [self._begin(server, APISERVER), self._begin(runtime, RUNTIME)]
-        await gatherResults(begun, consumeErrors=True)
-        LISTENING.accept()  # a successor's sockets are held, but the poollet needs the API server
+        await gatherResults([self._begin(server), self._begin(runtime)], consumeErrors=True)
         self._state.keep_storage(self._storage.location)
-        await self._begin(self._poollet(certificates, server.url, runtime, audit), POOLLET)
+        await self._begin(self._poollet(certificates, server.url, runtime, audit))
 
         client = self._client(server.url, certificates, certificates.admin, "exec-standalone")
         await self._make_machines(client, runtime.runtime)
@@ -194,8 +163,7 @@ class Standalone(AsyncService):
     def _prepared(self) -> Certificates:
         return prepare(self._state.file(CERTIFICATES), self._now(), self.settings.dialect)
 
-    def _begin(self, service: Any, name: str) -> Deferred[None]:
-        self._hand_over.add(name, service)
+    def _begin(self, service: Any) -> Deferred[None]:
         ready: Deferred[None] = service.when_ready()
         service.startService()
         self._running.append(service)
@@ -277,8 +245,7 @@ class Standalone(AsyncService):
                 lambda: self._now().timestamp(),
                 exclusive=self._storage.exclusive,
                 ports=self.settings.space_ports,
-            ),
-            SPACES,
+            )
         )
 
     def _publish(self, url: str, certificates: Certificates, commands: tuple[str, ...]) -> None:
@@ -324,36 +291,13 @@ class Standalone(AsyncService):
     async def _renew(self) -> None:
         self.renew()
 
-    # Hand-over.
-
-    def inherit(self, inherited: ServiceState) -> None:
-        self._hand_over.inherit(inherited)
-
-    def freeze(self) -> Deferred[ServiceState]:
-        self._renewing.stop()
-        return Deferred.fromCoroutine(self._hand_over.freeze())
-
-    @as_deferred
-    async def thaw(self) -> None:
-        await self._hand_over.thaw()
-        self._renewing.start(_RENEW_EVERY_SECONDS)
-
-    def retire(self, linger_seconds: float) -> Deferred[None]:
-        return Deferred.fromCoroutine(self._hand_over.retire(linger_seconds))
-
     # Ending.
 
     async def stop(self) -> None:
         self._renewing.stop()
-        if not self._open or (self.is_successor and not self.first_commands):
-            return  # a predecessor goes on, with what it has handed over
-        if self._hand_over.is_frozen:
-            await self._hand_over.thaw()  # the parts use each other while they stop
-        is_retired = self._hand_over.is_retired
-        if not is_retired:
-            self._state.remove(KUBECONFIG)
-            self._tell_users(self.settings.drain_seconds)
-        continuing = [] if is_retired else self._continuing()
+        if not self._open:
+            return
+        continuing = self._continuing()
         await self._stop_services()
         if continuing:
             self._tell(
@@ -363,7 +307,7 @@ class Standalone(AsyncService):
             )
         for client in self._clients:
             await client.close()
-        if self._sockets and not is_retired:
+        if self._sockets:
             with contextlib.suppress(OSError):
                 os.rmdir(self._sockets)
         self._state.close()
@@ -376,26 +320,14 @@ class Standalone(AsyncService):
         return labels[:_SHOWN] + more
 
     async def _stop_services(self) -> None:
-        # The poollet stops first, because it signs off at the API server.  So its drain time
-        # has to pass here.
+        # The sessions end here, while all parts can still pass the reason on.
         for service in self._running:
-            if isinstance(service, Poollet):
-                sessions = service.consoles.sessions
-                await let_sessions_end(self._reactor, self.settings.drain_seconds, sessions.__len__)
-                # No session can be resumed elsewhere: the runtime stops, too.
-                ending = Ending(SHUTTING_DOWN, STOPPING)
-                sessions.end(lambda _: True, ending)
+            if isinstance(service, APIServer):
+                service.sessions.close(_STOPPING)
+                await service.sessions.drain(self._reactor, self.settings.drain_seconds, self.label)
         self._running.sort(key=lambda service: _ORDER.index(type(service).__name__))
         while self._running:
             await maybeDeferred(self._running.pop(0).stopService)
-
-    def _tell_users(self, seconds: float) -> None:
-        """Tell the users of consoles how soon their sessions end."""
-        if not seconds:
-            return  # they read at once that their sessions have ended
-        for service in self._running:
-            if isinstance(service, RuntimeHost):
-                service.runtime.machines.tell(f"{CONSOLE_SERVER} stops within {seconds:g} s")
 
 
 def _user() -> str:

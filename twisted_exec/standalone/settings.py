@@ -42,7 +42,7 @@ class Settings:
 
     :param state_directory: directory for all state; see :mod:`.state`.
     :param port: loopback port of the API server; 0 for any free port.
-    :param drain_seconds: how long sessions may continue when the program stops.
+    :param drain_seconds: limit for the last messages to open sessions when the program stops.
     :param token_file: file with bearer tokens of further users; empty for none.
     :param pods_view: show each machine as a Pod as well.
     :param dialect: dialect of the API; a state directory cannot change it.
@@ -63,8 +63,7 @@ class Settings:
     :param strict_verbs: ``create`` on ``machines/exec`` includes no right at a console.
     :param last_line_seconds: see :class:`twisted_exec.runtimes.settings.Settings`.
     :param recording_store: creates the store of closed recordings, if there is one.
-    :param has_parent: a parent process waits for the end of this process, so that no successor can take
-        its place.
+    :param has_parent: a parent process waits for the end of this process.
     :param verbose: write the log on a terminal.
     :param web: serve the web console under ``/console/``.
     :param web_client: the web console as a client of the issuers.
@@ -93,7 +92,7 @@ class Settings:
             )
         },
     )
-    drain_seconds: float = field(default=5.0, metadata={OPTION: DRAIN_SECONDS})
+    drain_seconds: float = field(default=1.5, metadata={OPTION: DRAIN_SECONDS})
     token_file: str = field(
         default="",
         metadata={

@@ -49,17 +49,6 @@ class StateDirectory:
         self.path = os.path.abspath(path)
         self._lock = -1
 
-    def inherit(self, lock: int) -> None:
-        """
-        Take the lock of the process that this process replaces; call this before :meth:`open`.
-        """
-        self._lock = lock
-
-    @property
-    def lock(self) -> int:
-        """Descriptor of the lock, for a successor; negative before :meth:`open`."""
-        return self._lock
-
     def open(self) -> None:
         """
         Create or check the directory, and lock it.
@@ -175,17 +164,7 @@ class StateDirectory:
 
     def _take_lock(self) -> None:
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        lock = os.open(self.file("lock"), flags, 0o600)
-        if self._lock < 0:
-            self._lock = lock
-        else:
-            is_same = os.path.sameopenfile(lock, self._lock)
-            os.close(lock)
-            if not is_same:
-                raise StateError(
-                    f"{self.path} is not the --state-dir of the process that this one replaces: "
-                    "give the same one, or restart the program"
-                )
+        self._lock = os.open(self.file("lock"), flags, 0o600)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -194,10 +173,6 @@ class StateDirectory:
             raise StateError(
                 f"{self.path} is in use{by}: stop that one, or choose another --state-dir"
             ) from None
-        self.name_holder()
-
-    def name_holder(self) -> None:
-        """Name this process in the lock, which it holds."""
         os.ftruncate(self._lock, 0)
         os.pwrite(self._lock, b"%d\n" % os.getpid(), 0)
 

@@ -36,13 +36,8 @@ def _program(options: Options, reactor: Any) -> Standalone:
     summary = TerminalSummary() if has_summary else None
     standalone = Standalone(settings, reactor, summary=summary)
     first = FirstCommands(reactor)
-
-    def show(_: None) -> None:
-        if not standalone.is_successor:  # whose user has typed them long ago
-            first.show(standalone.first_commands, lambda: bool(standalone.running))
-
     standalone.when_ready().addCallbacks(
-        show,
+        lambda _: first.show(standalone.first_commands, lambda: bool(standalone.running)),
         lambda failure: None,  # reported by make_service
     )
     return standalone

@@ -153,15 +153,12 @@ class _ServerEndpoint:
         return port
 
     async def _open(self, factory: IProtocolFactory) -> IListeningPort:
-        sockets = self._sockets
-        if sockets is not None:
-            place = _address(self._inner, self._description)
-            adopted = sockets.adopt(self._reactor, self._description, factory, place)
+        place = _address(self._inner, self._description)
+        if self._sockets is not None and place is not None:
+            adopted = self._sockets.adopt(self._reactor, factory, place)
             if adopted is not None:
                 return adopted
         port: IListeningPort = await self._inner.listen(factory)
-        if sockets is not None:
-            sockets.opened(self._description, port)
         return port
 
 

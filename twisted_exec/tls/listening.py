@@ -20,20 +20,11 @@ Address = tuple[str, int] | str
 
 
 class IListeningSockets(Interface):
-    """The listening sockets of a process, some of which may be inherited."""
+    """Listening sockets that this process has from another, such as systemd."""
 
-    def adopt(
-        reactor: Any,
-        description: str,
-        factory: IProtocolFactory,
-        address: Address | None = None,
-    ) -> IListeningPort | None:
+    def adopt(reactor: Any, factory: IProtocolFactory, address: Address) -> IListeningPort | None:
         """
-        Listen with an inherited socket.
+        Listen with a socket that exists already.
 
-        :param address: finds sockets of systemd, which have no description.
-        :return: ``None`` if there is no usable socket of this description.
+        :return: ``None`` if there is no usable socket of this address.
         """
-
-    def opened(description: str, port: IListeningPort) -> None:
-        """Take note of a port that was not adopted."""

@@ -88,16 +88,13 @@ class SpareConnections:
         return SparingEndpoint(self, peer, inner, tls)
 
     def close(self) -> None:
-        """Close all spare connections, and make none until :meth:`resume`."""
+        """Close all spare connections, and make no others."""
         self._is_closed = True
         attempts, self._attempts = self._attempts, {}
         for attempt in attempts.values():
             attempt.cancel()
         for spare in (*self._spares, *self._left):
             spare.close()
-
-    def resume(self) -> None:
-        self._is_closed = False
 
     def make(self, endpoint: SparingEndpoint) -> None:
         """Make a spare connection of an endpoint soon, unless there is one."""

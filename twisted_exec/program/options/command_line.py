@@ -17,8 +17,6 @@ from twisted.python.usage import Options, UsageError
 
 from twisted import __version__ as twisted_version
 from twisted_exec import build
-from twisted_exec.program.handover.predecessor import predecessor, tell_failure
-from twisted_exec.program.handover.twistd import prepare_successor
 from twisted_exec.program.options.declaration import ProgramOption, Required, options_of
 from twisted_exec.program.options.help_text import (
     ENDLESS_COLUMNS,
@@ -45,6 +43,11 @@ _CERTIFICATES = (
     "certificate-authority",
     "recorder-certificate",
 )
+_REMOVED = {
+    f"option --{name} not recognized": f"--{name} was removed, because a program is replaced by a restart: delete it"
+    for name in ("linger", "handover-seconds")
+}
+"""Instead of the refusals of options that release 0.2.0 had."""
 _LEVEL_HELP = f"Least level of the log: {', '.join(LEVELS)}"
 _QUIET_HELP = "Log only warnings and errors; --log-level takes precedence."
 
@@ -188,13 +191,11 @@ class ProgramOptions(Options):
         :raises SystemExit: with a message and exit code 1; with 0 after the help or the version.
         """
         arguments = list(sys.argv[1:] if options is None else options)
-        if self.parent is not None and predecessor() is not None:
-            prepare_successor(self.parent)
         try:
             super().parseOptions([*self._from_file(arguments), *arguments])
         except UsageError as error:
             why = str(error).removeprefix("Parameter type enforcement failed: ")
-            raise refusal(self.program, why) from None
+            raise refusal(self.program, _REMOVED.get(why, why)) from None
         self["log-level"] = self["log-level"] or (QUIET_LEVEL if self["quiet"] else DEFAULT_LEVEL)
         limit_log(self["log-level"])
         for name in self.all_paths():
@@ -293,6 +294,4 @@ def _naming(name: str, *rest: Any) -> list[Any]:
 
 def refusal(program: str, why: str) -> SystemExit:
     """Return the exception for ``postOptions`` or ``makeService``: Python prints it and exits with 1."""
-    line = " ".join(why.split())
-    tell_failure(line)
-    return SystemExit(f"{program}: {line}; see twistd {program} --help")
+    return SystemExit(f"{program}: {' '.join(why.split())}; see twistd {program} --help")

@@ -1,37 +1,17 @@
-"""Options of programs that serve sessions and may be replaced by a successor."""
+"""Options of programs that serve sessions."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
-from twisted_exec.program.handover.interfaces import HANDOVER_SECONDS, LINGER_SECONDS
 from twisted_exec.program.options.command_line import ProgramOptions
 from twisted_exec.program.options.declaration import ProgramOption
 from twisted_exec.program.options.shared import ALLOWED_ORIGIN
-from twisted_exec.program.options.values import number_of_sessions, seconds_between
+from twisted_exec.program.options.values import number_of_sessions
 from twisted_exec.program.session_limits import SessionLimits
 
-_WEEK_SECONDS = 7 * 24 * 3600
 
-
-class ReplaceableOptions(ProgramOptions):
-    """Options of a program that a successor may replace."""
-
-    group = "Hand-over"
-
-    optParameters = [
-        [
-            "handover-seconds",
-            None,
-            HANDOVER_SECONDS,
-            "Seconds that a successor that is not ready may do nothing.",
-            partial(seconds_between, least=1, most=3600),
-        ],
-    ]
-
-
-class SessionOptions(ReplaceableOptions):
+class SessionOptions(ProgramOptions):
     """
     Options of a program that serves sessions.
 
@@ -56,14 +36,6 @@ class SessionOptions(ReplaceableOptions):
             None,
             "Limit of one user's sessions; default: a part of --max-sessions.",
             number_of_sessions,
-        ],
-        [
-            "linger",
-            None,
-            LINGER_SECONDS,
-            "Seconds that sessions may take to end in a process that a successor has replaced "
-            "(SIGUSR2).",
-            partial(seconds_between, least=0, most=_WEEK_SECONDS),
         ],
     ]
 

@@ -68,7 +68,7 @@ SPACE_PORT_RANGE = ProgramOption(
 )
 
 DRAIN_SECONDS = ProgramOption(
-    "drain-seconds", "Seconds that sessions may take to end at shutdown.", seconds
+    "drain-seconds", "Limit for the last messages to open sessions when the program stops.", seconds
 )
 
 SHUTDOWN_DELAY_SECONDS = ProgramOption(

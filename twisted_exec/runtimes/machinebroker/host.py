@@ -11,19 +11,15 @@ import socket
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import Deferred
 from twisted.logger import Logger
-from zope.interface import implementer
 
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.auth.subresources import LOG, SCREEN
-from twisted_exec.control.polling import until
 from twisted_exec.iri.request_cache import StreamLinks
 from twisted_exec.kube.interfaces import IKubeClient
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
-from twisted_exec.program.handover.interfaces import IHandsOver, ServiceState
 from twisted_exec.program.interfaces import IAuditSink
-from twisted_exec.program.tasks import as_deferred
 from twisted_exec.runtimes.machinebroker.ledgers import LeaseLedger, MemoryLedger
 from twisted_exec.runtimes.machinebroker.objects import CachedMachine
 from twisted_exec.runtimes.machinebroker.service import MachineBroker
@@ -40,16 +36,10 @@ from twisted_exec.runtimes.serving.options import Listening
 from twisted_exec.runtimes.serving.server import ServerRoutes, StreamHost, TokenServer
 from twisted_exec.streaming.interfaces import MACHINE_DELETED, POOL_DELETED, Ending
 from twisted_exec.streaming.sessions.endings import MachineKey
-from twisted_exec.streaming.sessions.guard import CONSOLE_SERVER
-from twisted_exec.streaming.sessions.lingering import leave_to_successor
 from twisted_exec.tls.files import Reloading
 from twisted_exec.tls.private_directories import private_directory, runtime_directory
 
-_CURRENT_SECONDS, _LOOK_SECONDS = 5.0, 0.02
-"""Longest wait of a successor for its caches, and the interval of its checks."""
 
-
-@implementer(IHandsOver)
 class BrokerHost(StreamHost):
     """
     Runs a broker.
@@ -62,7 +52,6 @@ class BrokerHost(StreamHost):
     """
 
     label = "machine broker"
-    _is_successor = False
     _log = Logger()
 
     def __init__(
@@ -132,19 +121,12 @@ class BrokerHost(StreamHost):
             self._target.start()
         if self._leases is not None:
             self._leases.start()
-        if self._is_successor:
-            await self._until_current()
         self._serve_iri()
 
     def _make_directory(self) -> str:
         private_directory(self.settings.state_directory)
         self._directory = runtime_directory(self.settings.state_directory)
         return self._directory
-
-    async def _until_current(self) -> None:
-        await until(
-            lambda: not self._is_in_trouble(), self._reactor, _LOOK_SECONDS, _CURRENT_SECONDS
-        )
 
     async def stop(self) -> None:
         await self._stop_iri()
@@ -158,35 +140,6 @@ class BrokerHost(StreamHost):
             with contextlib.suppress(OSError):
                 os.rmdir(self._directory)  # may contain a new socket of another broker
             self._directory = ""
-
-    # Hand-over
-
-    def inherit(self, inherited: ServiceState) -> None:
-        self._is_successor = True
-        try:
-            key = bytes.fromhex(inherited.values["key"])
-            self._claims.restore(inherited.values["claims"])
-        except (KeyError, TypeError, AttributeError) as problem:
-            raise ValueError(f"this is no state of a machine broker: {problem!r}") from None
-        if key:
-            self._own_key = key
-
-    @as_deferred
-    async def freeze(self) -> ServiceState:
-        self.streams.freeze()
-        await self.iri.suspend()
-        key = "" if self.settings.token_key else self._own_key.hex()
-        return ServiceState({"key": key, "claims": self._claims.export()})
-
-    def thaw(self) -> Deferred[None]:
-        self.iri.unsuspend()
-        self.streams.thaw()
-        return succeed(None)
-
-    def retire(self, linger_seconds: float) -> Deferred[None]:
-        return leave_to_successor(
-            self.streams.sessions, self._reactor, linger_seconds, CONSOLE_SERVER
-        )
 
     def _deleted(self, entry: CachedMachine) -> None:
         uid = entry.owner.uid

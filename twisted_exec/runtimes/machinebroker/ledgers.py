@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -62,15 +62,6 @@ class MemoryLedger:
     def give_back(self, digest: str) -> Deferred[None]:
         self._claims.pop(digest, None)
         return succeed(None)
-
-    def export(self) -> dict[str, float]:
-        """Return for how many seconds each claim is kept, for the ledger of another process."""
-        now = self._seconds()
-        return {key: until - now for key, until in self._claims.items() if until > now}
-
-    def restore(self, seconds: Mapping[str, float]) -> None:
-        now = self._seconds()
-        self._claims |= {key: now + left for key, left in seconds.items()}
 
 
 @implementer(ILedger)

@@ -62,5 +62,5 @@ class Settings:
             )
         },
     )
-    drain_seconds: float = field(default=5.0, metadata={OPTION: SERVING_DRAIN_SECONDS})
+    drain_seconds: float = field(default=1.5, metadata={OPTION: SERVING_DRAIN_SECONDS})
     sessions: SessionLimits | None = None

@@ -9,7 +9,7 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 
 from twisted_exec.api.encoded import Encoded
-from twisted_exec.storage.history import History, key_of
+from twisted_exec.storage.history import History
 from twisted_exec.storage.interfaces import Event, Object
 from twisted_exec.storage.sqlite.database import last_version
 
@@ -34,23 +34,6 @@ def load(database: sqlite3.Connection, restored: History) -> History:
     for table, event in _events(database, recent):
         restored.remember(table, event)
     return restored
-
-
-def catch_up(database: sqlite3.Connection, restored: History) -> None:
-    """Apply the changes that another process made since a history was current."""
-    version = last_version(database)
-    if version == restored.version:
-        return
-    since = restored.version
-    rows = database.execute(
-        "SELECT resource, type, body, version FROM log WHERE version > ? ORDER BY version", (since,)
-    ).fetchall()
-    if not rows or rows[0][3] != since + 1:  # a part of the log is deleted
-        restored.start_over(list(read_objects(database)), version)
-        return
-    for table, change, body, changed in rows:
-        obj = _decoded([(table, body)])[0]
-        restored.apply(table, Event(change, obj, restored.at(table, key_of(obj)), changed))
 
 
 def read_objects(database: sqlite3.Connection) -> Iterator[tuple[str, Object]]:

@@ -20,12 +20,10 @@ from typing import Any
 from twisted.internet import defer
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall
-from twisted.internet.task import deferLater
 from zope.interface import implementer
 
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import ServiceUnavailable
-from twisted_exec.program.tasks import as_deferred
 from twisted_exec.storage import history
 from twisted_exec.storage.history import History
 from twisted_exec.storage.history_storage import HistoryStorage
@@ -34,13 +32,13 @@ from twisted_exec.storage.interfaces import (
     DELETED,
     MODIFIED,
     Event,
+    IStorage,
     Object,
     StorageError,
 )
 from twisted_exec.storage.quota import NO_LIMITS, QuotaLimits
-from twisted_exec.storage.replaceable import IReplaceableStorage
 from twisted_exec.storage.sqlite.database import check_complete, check_file, explain, open_database
-from twisted_exec.storage.sqlite.reading import catch_up, load
+from twisted_exec.storage.sqlite.reading import load
 from twisted_exec.storage.sqlite.record import VersionRecord, read_record, state_path
 from twisted_exec.storage.sqlite.reserve import RESERVED_BYTES, Reserve
 from twisted_exec.storage.sqlite.writer import PROBE, OpenStore, Write, WriterThread
@@ -49,11 +47,9 @@ _WAITING_WRITES = 10_000
 _TURN_TELLS = 1000
 """Number of watch callbacks per turn of the reactor; one change is never split."""
 _NOTHING = Resource("", "", "", "")
-_UNLOCKED_SECONDS, _LOOK_SECONDS = 5.0, 0.05
-"""How long to wait for the lock of a successor that is ending."""
 
 
-@implementer(IReplaceableStorage)
+@implementer(IStorage)
 class SQLiteStorage(HistoryStorage):
     """
     Objects in one SQLite file.
@@ -94,15 +90,11 @@ class SQLiteStorage(HistoryStorage):
 
         :raises StorageError: the file cannot be used.
         """
-        self._begin(self._restore)
-        super().startService()
-
-    def _begin(self, read: Callable[[sqlite3.Connection], None]) -> None:
         check_file(self._path)
         record = VersionRecord(self._path)
         record.lock()
         try:
-            files = self._open_in_reserve(record, read)
+            files = self._open_in_reserve(record)
         except BaseException:
             record.close()
             raise
@@ -111,22 +103,18 @@ class SQLiteStorage(HistoryStorage):
         args = (self._writer, self._closed)
         threading.Thread(target=self._write, args=args, name="storage writer", daemon=True).start()
         self._sink = self._enqueue
+        super().startService()
 
-    def _restore(self, database: sqlite3.Connection) -> None:
-        self.history = load(database, History(*self._remembered))
-
-    def _open_in_reserve(
-        self, record: VersionRecord, read: Callable[[sqlite3.Connection], None]
-    ) -> OpenStore:
+    def _open_in_reserve(self, record: VersionRecord) -> OpenStore:
         """Open the file, on a full disk in the place of the reserve."""
         try:
-            return self._open(record, read)
+            return self._open(record)
         except StorageError as error:
             if not self._is_full(error):
                 raise
         self._reserve.release()
         try:
-            return self._open(record, read)
+            return self._open(record)
         except StorageError as error:
             self._reserve.fill()
             if not self._is_full(error):
@@ -139,7 +127,7 @@ class SQLiteStorage(HistoryStorage):
         cause = error.__cause__
         return isinstance(cause, sqlite3.Error) and not self._reserve.problem(cause)
 
-    def _open(self, record: VersionRecord, read: Callable[[sqlite3.Connection], None]) -> OpenStore:
+    def _open(self, record: VersionRecord) -> OpenStore:
         acknowledged = read_record(self._path)
         has_file, has_log = (os.path.exists(self._path + end) for end in ("", "-wal"))
         if acknowledged is not None and not has_file:
@@ -151,7 +139,7 @@ class SQLiteStorage(HistoryStorage):
         database = open_database(self._path)
         try:
             check_complete(database, self._path, acknowledged, has_log)
-            read(database)
+            self.history = load(database, History(*self._remembered))
             return OpenStore(self._path, database, record, self._reserve)
         except sqlite3.Error as error:
             database.close()
@@ -166,40 +154,13 @@ class SQLiteStorage(HistoryStorage):
     def stopService(self) -> Deferred[None]:
         """Fires when accepted writes are on the disk and the file is closed."""
         super().stopService()
-        return Deferred.fromCoroutine(self._close(_refuse))
-
-    async def _close(self, sink: Callable[[Write], None]) -> None:
-        self._sink = sink
+        self._sink = _refuse
         if self._writer is not None:
             self._writer = None
             self._waiting.put(None)
         waiting: Deferred[None] = Deferred()
         self._closed.addCallback(waiting.callback)
-        await waiting
-
-    # Hand-over
-
-    def freeze(self) -> Deferred[None]:
-        """See :meth:`IReplaceableStorage.freeze`: closes the file, and releases its lock."""
-        return Deferred.fromCoroutine(self._close(_refuse_frozen))
-
-    @as_deferred
-    async def thaw(self) -> None:
-        """See :meth:`IReplaceableStorage.thaw`."""
-        if self._writer is not None:
-            return  # it was not frozen yet
-        # Not control.polling: the last error is that of the caller.
-        until = self._reactor.seconds() + _UNLOCKED_SECONDS
-        while True:
-            try:
-                self._begin(partial(catch_up, restored=self.history))
-                break
-            except StorageError:
-                # The successor may still be ending.
-                if self._reactor.seconds() >= until:
-                    self._sink = _refuse
-                    raise
-            await deferLater(self._reactor, _LOOK_SECONDS)
+        return waiting
 
     # Reads and writes
 
@@ -283,10 +244,6 @@ class SQLiteStorage(HistoryStorage):
 
 def _refuse(write: Write) -> None:
     _fail(write, "the store is closed")
-
-
-def _refuse_frozen(write: Write) -> None:
-    _fail(write, "the server is being replaced: try again")
 
 
 def _fail(write: Write, why: str) -> None:

@@ -40,7 +40,7 @@ from twisted_exec.streaming.http.documents import render
 from twisted_exec.streaming.http.memory_budget import Budget, SlowReader
 from twisted_exec.streaming.lives import Living
 from twisted_exec.streaming.subject import Subject
-from twisted_exec.streaming.transports import close_behind, has_unread, unread
+from twisted_exec.streaming.transports import close_behind, unread
 from twisted_exec.tls.deadlines import Deadline
 from twisted_exec.tls.fast.descriptor import TLSOnDescriptor
 from twisted_exec.tls.fast.names import is_usable
@@ -721,24 +721,3 @@ class Site(server.Site):
             channel.persistent = False
             if not channel.requests:
                 channel.end_idle()
-
-    def wind_down(self) -> None:
-        """
-        Close each connection after its next response, and at once those that wait for another request.
-
-        Unlike :meth:`drain` this serves connections that were just opened.
-        """
-        self.closing = True
-        for channel in list(self.connections):
-            if channel.requests:
-                channel.persistent = False
-            # A request may have arrived that is not read yet, as on a busy host.
-            elif channel.is_kept and not has_unread(channel.transport):
-                channel.end_idle()
-
-    def resume(self) -> None:
-        """Keep connections open between requests again."""
-        self.closing = False
-
-    def requests(self) -> int:
-        return sum(1 for channel in self.connections if channel.requests)

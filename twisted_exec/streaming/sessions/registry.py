@@ -229,10 +229,6 @@ class Sessions:
         """Return the live sessions with this id, which the previous hop chooses."""
         return list(self._by_id.get(session, ()))
 
-    def bound(self) -> int:
-        """Return the number of sessions that their users cannot resume."""
-        return sum(1 for session in self._live if not session.is_resumable)
-
     def live(self) -> list[Session]:
         return list(self._live)
 

@@ -61,8 +61,6 @@ NOT_SHOWN = "SessionNotShown"
 """Reason of the Event about a machine if the ConsoleSession of a session cannot be created."""
 CREATE_SECONDS = 0.25
 """Delay before the object of a new session is created."""
-MOST_PREDECESSORS = 256
-"""The most servers whose objects outlast the start of their successors, the latest first."""
 
 _ATTEMPTS = 5
 _STOP_SECONDS = 3.0
@@ -75,8 +73,7 @@ class SessionObjects(StoreFollower):
     Maintains the ConsoleSessions of this server, and deletes those of dead servers.
 
     :param sessions: this service becomes their watcher.
-    :param exclusive: no other server uses the store, so objects from before the start are usually
-        stale.
+    :param exclusive: no other server uses the store, so objects from before the start are stale.
     :param machines: the resources whose conditions name the writers of their consoles.
     :param kinds: of machines, by their qualified resource, for Events.
     :param now: seconds since the epoch.
@@ -118,22 +115,12 @@ class SessionObjects(StoreFollower):
         self._foreign = ForeignObjects(
             storage, clock, self._is_own, self._refused, metrics.of("foreign-console-sessions")
         )
-        self._predecessors: tuple[str, ...] = ()
         self._problem = ""
         self._recorder, self._kinds = recorder, kinds
         self._troubled: set[str] = set()
         """Namespaces of which an Event tells that an object cannot be created."""
         self._pace = WritePace(clock)
         sessions.watcher = self
-
-    def inherit(self, replicas: Sequence[str]) -> None:
-        """Take note of the predecessors that may still have sessions, before the start."""
-        self._predecessors = tuple(replicas[:MOST_PREDECESSORS])
-
-    @property
-    def replicas(self) -> Sequence[str]:
-        """The names of this server and its predecessors, the latest first."""
-        return [self.replica, *self._predecessors]
 
     def resumable(self, session: str, user: str, uid: str) -> Subject | None:
         """
@@ -181,8 +168,7 @@ class SessionObjects(StoreFollower):
 
     def _listed(self, listing: Listing) -> None:
         for obj in listing.items:
-            is_stale = self._is_exclusive and obj["spec"].get("replica") not in self._predecessors
-            self._foreign.note(obj, expires=is_stale)
+            self._foreign.note(obj, expires=self._is_exclusive)
 
     # Callbacks of the server's sessions
 

@@ -220,10 +220,6 @@ class Watches:
         for stream in list(self._streams):
             stream.finish()
 
-    def resume(self) -> None:
-        """Serve later watches again."""
-        self._is_ended = False
-
     async def _follow(
         self,
         storage: IStorage,

@@ -1,1 +1,0 @@
-"""Programs, certificates and tokens that are replaced at work."""

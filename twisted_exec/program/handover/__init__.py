@@ -1,3 +1,0 @@
-"""
-Hand-over: a successor takes the place of a running program, and its sessions go on.
-"""
