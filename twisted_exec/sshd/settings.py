@@ -5,10 +5,10 @@ Settings of ``exec-sshd``, each with the option of the command line that sets it
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from twisted_exec.program.options.declaration import OPTION, ProgramOption
-from twisted_exec.program.options.shared import health_listen
+from twisted_exec.program.options.shared import DRAIN_SECONDS, health_listen
 from twisted_exec.program.options.values import seconds_between
 from twisted_exec.ssh.key_exchange import EXCHANGES, POST_QUANTUM
 from twisted_exec.sshd.limits import Limits
@@ -64,15 +64,7 @@ class Settings:
     )
     limits: Limits = field(default=Limits(), metadata={OPTION: Limits})
     drain_seconds: float = field(
-        default=1.5,
-        metadata={
-            OPTION: ProgramOption(
-                "drain-seconds",
-                "Seconds that sessions may take to end by themselves when the program stops.",
-                _drain_seconds,
-                group="Limits",
-            )
-        },
+        default=1.5, metadata={OPTION: replace(DRAIN_SECONDS, group="Limits")}
     )
 
     @property
