@@ -101,7 +101,7 @@ class OptionsTests(SynchronousTestCase):
         told = settings(options)
         self.assertEqual((told.listen, told.identities), ("tcp:6443", Identities()))
         self.assertEqual(tuple(told.address_types), ADDRESS_TYPES)
-        self.assertEqual((told.poollet_seconds, told.drain_seconds), (5.0, 5.0))
+        self.assertEqual((told.poollet_seconds, told.drain_seconds), (5.0, 1.5))
         self.assertTrue(told.pools_named)
 
     def test_everything(self) -> None:

@@ -210,22 +210,3 @@ class StartTests(ChainTestCase):
         await server.when_ready()
         self.assertTrue(os.path.exists(path))
         await application.stopService()  # type: ignore[no-untyped-call]
-
-
-class DrainTests(ChainTestCase):
-    """A server that stops while consoles are open."""
-
-    drain_seconds = 3600.0
-
-    async def test_last_one_leaves(self) -> None:
-        """Sessions may go on for the drain time; when none is left, nothing waits."""
-        _, port = await self.poollet()
-        await self.make_pool(("InternalIP", "127.0.0.1"), port=port)
-        await self.make_machine()
-        end = await self.open()
-        stopping = self.server.stopService()
-        end.transport.write(b"still here")  # type: ignore[union-attr]
-        await self.until(lambda: end.received == b"still here")
-        end.transport.loseConnection()  # type: ignore[union-attr]
-        await stopping
-        self.assertNotIn("ShuttingDown", [reason for reason, _ in self.ends()])

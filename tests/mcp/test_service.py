@@ -105,14 +105,3 @@ class ServiceTests(TestCase):
         door.startService()
         await door.when_ready()
         await door.stopService()
-
-    async def test_successor(self) -> None:
-        """A replaced program ends its sessions; clients begin new ones at the successor."""
-        door = self.door()
-        door.startService()
-        await door.when_ready()
-        door.sessions.begin(Caller("agent:ada:triage"))
-        await door.freeze()
-        await door.retire(0)
-        self.assertEqual(len(door.sessions), 0)
-        await door.stopService()

@@ -94,9 +94,7 @@ class ServerCase(TestCase):
         }
         return Settings(**{**fields, **more})
 
-    async def start(
-        self, *make: Make, parts: Sequence[Any] = (), controllers: Sequence[Any] = (), **more: Any
-    ) -> NodeServer:
+    async def start(self, *make: Make, parts: Sequence[Any] = (), **more: Any) -> NodeServer:
         """A node server that listens."""
         self.server = NodeServer(
             self.settings(**more),
@@ -107,7 +105,6 @@ class ServerCase(TestCase):
             reactor,
             make=make,
             parts=parts,
-            controllers=controllers,
             # Answer caches have tests of their own.
             authorizer=DelegatedAuthorizer(
                 self.root.client(), reactor, allow_seconds=0, deny_seconds=0

@@ -13,7 +13,6 @@ from tests.chain import reactor
 from tests.nodeserver.support import put_pod
 from tests.streaming.session_streams import StreamDouble
 from twisted_exec.nodeserver.kubelet_api.routes import KubeletCollaborators, Route, of_pod
-from twisted_exec.program.handover.interfaces import ServiceState
 from twisted_exec.program.session_limits import SessionLimits
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.responses import respond_text
@@ -155,17 +154,14 @@ class HealthTests(ServerCase):
         self.assertIn("twisted_exec_sessions_active 1.0", figures)
         self.assertIn('twisted_exec_sessions_refused_total{code="401"} 1.0', figures)
 
-    async def test_controllers(self) -> None:
-        """What only one process may run starts last; it stops when a successor is to take over."""
+    async def test_parts(self) -> None:
+        """The parts start in their order, and stop in reverse."""
         log: list[str] = []
-        await self.start(parts=[Part(log, "watch")], controllers=[Part(log, "a"), Part(log, "b")])
-        self.assertEqual(log, ["start watch", "start a", "start b"])
-        log.clear()
-        self.assertEqual(await self.server.freeze(), ServiceState())
-        self.assertEqual(log, ["stop b", "stop a"])
-        log.clear()
-        await self.server.thaw()
+        await self.start(parts=[Part(log, "a"), Part(log, "b")])
         self.assertEqual(log, ["start a", "start b"])
+        log.clear()
+        await self.stop()
+        self.assertEqual(log, ["stop b", "stop a"])
 
 
 class EndTests(ServerCase):
@@ -230,31 +226,11 @@ class EndTests(ServerCase):
         answer = await self.ask(EXEC)
         self.assertEqual(answer.code, 503)
         self.assertIn((b"retry-after", b"1"), [(n.lower(), v) for n, v in answer.headers])
-        self.assertIn("shutting down", json.loads(answer.body)["message"])
+        self.assertIn("restarting", json.loads(answer.body)["message"])
         streams.sessions[0].over("ended")
         await stopping
         ends = [event for event in self.audit if event["event"] == "end"]
         self.assertEqual([event["reason"] for event in ends][-1:], [SHUTTING_DOWN])
-
-    async def test_replaced(self) -> None:
-        """A replaced server serves its sessions, reviews them, and ends when none is left."""
-        streams = await self.setUpStreams(shutdown_delay_seconds=3600)
-        await self.server.freeze()
-        retiring = self.server.retire(3600)
-        await self.server.guard.review()
-        self.assertEqual((streams.endings, retiring.called), ([], False))
-        streams.sessions[0].over("ended")
-        await retiring
-        await self.server.stopService()
-
-    async def test_linger(self) -> None:
-        """A session that is still open when the time is over ends with the reason."""
-        streams = await self.setUpStreams()
-        await self.server.freeze()
-        await self.server.retire(0)
-        (ending,) = streams.endings
-        self.assertEqual(ending.reason, SHUTTING_DOWN)
-        self.assertIn("replaced", ending.message)
 
     async def test_stop_later(self) -> None:
         """After a stop signal readiness fails at once, and requests are still served for a while."""

@@ -87,7 +87,7 @@ class OptionsTests(SynchronousTestCase):
         """Options have sensible defaults; paths become absolute."""
         parsed = settings(self.options())
         self.assertEqual((parsed.pool, parsed.provider_id), ("pool-a", "twisted-exec://pool-a"))
-        self.assertEqual((parsed.listen, parsed.drain_seconds), ("tcp:20250", 5.0))
+        self.assertEqual((parsed.listen, parsed.drain_seconds), ("tcp:20250", 1.5))
         self.assertEqual(parsed.certificate, os.path.abspath("tls.crt"))
         self.assertEqual(
             (parsed.client_ca, parsed.requestheader_ca, parsed.runtime_ca), ("", "", "")

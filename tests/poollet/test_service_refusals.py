@@ -191,7 +191,7 @@ class RefusalTests(PoolletCase):
     async def test_not_running_yet(self) -> None:
         """A machine that the runtime does not have yet: 503, try again soon."""
         await self.start()
-        await self.poollet.freeze()  # otherwise it would soon make another one
+        await self.poollet.loop.stop()  # otherwise it would soon make another one
         self.runtime.machines.clear()
         self.assertIn('machine "vm" is not running yet', await self.refused(503))
         self.assertEqual(await self.retry_after(), 1)

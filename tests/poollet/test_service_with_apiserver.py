@@ -284,29 +284,6 @@ class TogetherTests(PoolletCase):
             self.assertEqual([user for user in users if user != "joe"], ["admin", "ann"] * 2)
         self.assertEqual({call[1] for call in self.runtime.execs}, {"admin", "ann"})
 
-    async def test_after_a_session_of_a_frozen_server(self) -> None:
-        """A server that hands over keeps no connection of a session that ends meanwhile."""
-        await self.running()
-        viewer = await self.console(issued(ADMIN))
-        await self.server.freeze()
-        viewer.transport.loseConnection()
-        await until(lambda: len(self.audit) == 4)
-        await until(lambda: not self.spares())
-        await self.server.thaw()
-
-    async def test_spare_connection_of_a_frozen_server(self) -> None:
-        """A server that hands over closes its spare connections first, and makes none until it goes on."""
-        await self.running()
-        await self.console(issued(ADMIN))
-        await until(self.spares)
-        await self.server.freeze()
-        await until(lambda: not self.spares())
-        await self.console(issued(ADMIN))
-        self.assertEqual(self.spares(), [])
-        await self.server.thaw()
-        await self.console(issued(ADMIN))
-        await until(self.spares)
-
     async def test_spare_connection_to_a_poollet_that_closes_it(self) -> None:
         """The next console gets a new connection."""
         await self.running()

@@ -278,10 +278,10 @@ class ProgramTests(RackCase):
     starts = PROGRAMS
 
     async def test_program(self) -> None:
-        """It works with the rights of the how-to, writes a list that the runtime reads, and is replaced."""
+        """It works with the rights of the how-to, writes a list that the runtime reads, and starts again."""
         await self.add("a", "10.0.1.1")
         kubeconfig = os.path.abspath(self.kubeconfig("user-jane"))
-        program = twistd(
+        arguments = (
             "exec-racks",
             f"--kubeconfig={kubeconfig}",
             f"--list={self.path}",
@@ -290,10 +290,13 @@ class ProgramTests(RackCase):
             "--machine-pool=rack-7",
             "--health-listen=",
         )
+        program = twistd(*arguments)
         self.addCleanup(program.stop)
         await until(lambda: self.listed() == ["default/a 10.0.1.1"])
         await self.until_machines(["a"])
-        await program.hand_over()
+        self.assertEqual(await program.stop(), 0)
+        program = twistd(*arguments)
+        self.addCleanup(program.stop)
         await self.add("b", "10.0.1.2")
         await until(lambda: "default/b 10.0.1.2" in self.listed())
         self.assertEqual(await program.stop(signal.SIGINT), 0)

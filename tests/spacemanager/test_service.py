@@ -17,7 +17,6 @@ from tests.kube.test_leases import LeaselessClient
 from tests.spacemanager.support import Hub, HubSpaces
 from twisted_exec.api.kinds import EVENTS, LEASES
 from twisted_exec.api.status import BadGateway
-from twisted_exec.program.handover.interfaces import ServiceState
 from twisted_exec.spacemanager.interfaces import IProviders, ProviderContext
 from twisted_exec.spacemanager.service import SpaceManager
 from twisted_exec.spacemanager.settings import Settings
@@ -76,29 +75,6 @@ class TermTests(ManagerCase):
         self.assertIsNotNone(second.state)
         self.assertEqual([loop.running for loop in self.loops], [0, 1])
         self.assertEqual(self.hub.got("here")["status"]["Phase"], "Ready")
-        self.successResultOf(second.stopService())
-        self.assertEqual(self.hub.clock.getDelayedCalls(), [])
-
-    def test_replaced(self) -> None:
-        """A frozen manager leaves the Spaces to its successor at once, and goes on if there is none."""
-        self.hub.desc("here")
-        first, second = self.manager(), self.manager()
-        first.startService()
-        self.hub.pass_time(5)
-        self.assertEqual(self.successResultOf(first.freeze()), ServiceState())
-        self.assertIsNone(first.state)
-        self.successResultOf(first.thaw())
-        self.hub.pass_time(1)
-        self.assertIsNotNone(first.state)
-        self.successResultOf(first.freeze())
-        second.inherit(ServiceState())
-        second.startService()
-        self.successResultOf(second.when_ready())
-        self.hub.pass_time(1)
-        self.assertIsNotNone(second.state)
-        self.successResultOf(first.retire(600))
-        self.successResultOf(first.stopService())
-        self.assertIsNotNone(second.state)
         self.successResultOf(second.stopService())
         self.assertEqual(self.hub.clock.getDelayedCalls(), [])
 

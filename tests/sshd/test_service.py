@@ -20,28 +20,13 @@ class ServiceTests(DoorCase):
         await process.until(rb"Connected to vm\.")
         return process
 
-    async def test_successor(self) -> None:
-        """A door that a successor has replaced serves its sessions to their end, and no strangers."""
-        attachment = self.serve(EchoAttachment(b"$ "))
-        process = await self.console()
-        self.successResultOf(self.door.freeze())
-        over = self.door.retire(60)
-        process.type(b"hello")
-        await process.until(b"hello")
-        self.assertNoResult(over)
-        attachment.transport.end(attachment.ending)
-        self.assertEqual(await process.ended, 0)
-        await over
-
-    async def test_lingers(self) -> None:
-        """After the time for that, the others end with the reason."""
+    async def test_stop(self) -> None:
+        """A door that stops ends its sessions with the reason."""
         self.serve(EchoAttachment(b"$ "))
         process = await self.console()
-        over = self.door.retire(0)
-        await process.ended
-        await over
-        output = process.stdout + process.stderr
-        self.assertIn(b"the ssh server was replaced by a newer one: connect again", output)
+        await self.door.stopService()
+        self.assertNotEqual(await process.ended, 0)
+        self.assertIn(b"exec-sshd is restarting", process.stdout + process.stderr)
 
     async def test_metrics(self) -> None:
         """The metrics count connections, sessions and logins."""

@@ -155,14 +155,6 @@ class StateDirectoryTests(SynchronousTestCase):
         state.keep_names("created", {"b", "a"})
         self.assertEqual(state.names("created"), {"a", "b"})
 
-    def test_remove(self) -> None:
-        """Removing what is not there is no error."""
-        state = self.open()
-        state.remove("admin.kubeconfig")
-        state.keep_names("admin.kubeconfig", {"x"})
-        state.remove("admin.kubeconfig")
-        self.assertFalse(os.path.exists(state.file("admin.kubeconfig")))
-
 
 class StorageTests(SynchronousTestCase):
     """Tests for :meth:`StateDirectory.check_storage` and :meth:`StateDirectory.keep_storage`."""

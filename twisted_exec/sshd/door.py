@@ -321,12 +321,6 @@ class Door(ModernFactory):
         for each in list(self.connections):
             each.end(line)
 
-    def end_strangers(self, line: str) -> None:
-        """End the connections that have not logged in."""
-        for each in list(self.connections):
-            if each.phase is Phase.STRANGER:
-                each.end(line)
-
     def abort_all(self) -> None:
         """End all connections now."""
         for each in list(self.connections):

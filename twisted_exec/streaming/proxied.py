@@ -31,8 +31,8 @@ from twisted_exec.streaming.sessions.stream import SessionStream
 from twisted_exec.streaming.splice import Splice
 from twisted_exec.wire.session_terms import Terms
 
-STOP_SECONDS = 2.0
-"""From the decision to stop this hop until a session is cut."""
+STOP_SECONDS = 1.0
+"""From the decision to stop this hop until a session is cut; below the limit of a whole stop (``--drain-seconds``)."""
 
 GONE_SECONDS = 10.0
 """

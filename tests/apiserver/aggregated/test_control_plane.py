@@ -32,7 +32,6 @@ from twisted_exec.apiserver.aggregated.control_plane import RBAC, Aggregated
 from twisted_exec.apiserver.aggregated.trust import CONFIGMAPS, TrustError
 from twisted_exec.apiserver.service import APIServer
 from twisted_exec.apiserver.settings import Settings
-from twisted_exec.program.handover.interfaces import ServiceState
 from twisted_exec.storage.memory import MemoryStorage
 from twisted_exec.streaming.http.upgrade_client import UpgradeRefused, UpgradeRequest, upgrade
 from twisted_exec.streaming.interfaces import REVOKED
@@ -433,22 +432,6 @@ class StartTests(BehindCase):
         self.assertEqual((await self.ask("/apis", JANE))[0], 200)
         while (await self.ask("/readyz", user=""))[0] != 200:  # whose results are kept for a second
             await deferLater(reactor, 0.1)
-
-    async def test_successor(self) -> None:
-        """In a hand-over the old process serves alone until the new one can."""
-        self.host.say(told())
-        self.host.cluster.forbidden.add(CONFIGMAPS)
-        server = APIServer(self.settings(), MemoryStorage(), AuditList(), reactor)
-        self.addCleanup(server.stopService)
-        server.inherit(ServiceState({"replicas": []}))
-        waiting = server.when_ready()
-        server.startService()
-        before = len(self.host.cluster.requests)
-        await self.until(lambda: len(self.configmap_requests(before)) > 1)
-        self.assertIsNone(server.address)
-        self.host.cluster.forbidden.clear()
-        await waiting
-        self.assertIsNotNone(server.address)
 
     def configmap_requests(self, since: int) -> list[tuple[str, str, str, str]]:
         return [each for each in self.host.cluster.requests[since:] if each[1] == "configmaps"]

@@ -4,7 +4,7 @@ Support for tests of ConsoleSessions: a store, sessions, and a server that write
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from twisted.application.service import Service
@@ -148,9 +148,7 @@ class ObjectsCase(SynchronousTestCase):
         )
         self.sessions, self.objects = self.server("one")
 
-    def server(
-        self, name: str, *, exclusive: bool = False, predecessors: Sequence[str] = ()
-    ) -> tuple[Sessions, SessionObjects]:
+    def server(self, name: str, *, exclusive: bool = False) -> tuple[Sessions, SessionObjects]:
         sessions = Sessions(Trail(AuditList(), "apiserver", self.clock))
         self.all_sessions.append(sessions)
         objects = SessionObjects(
@@ -170,7 +168,6 @@ class ObjectsCase(SynchronousTestCase):
             exclusive=exclusive,
             machines=[kinds.MACHINES.resource],
         )
-        objects.inherit(predecessors)
         objects.startService()
         self.addCleanup(lambda: objects.running and objects.stopService())
         self.at_start[objects] = self.entries(objects)

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import resource
-import socket
 from typing import Any
 
 from twisted.internet import reactor as _reactor
-from twisted.internet.threads import deferToThread
-from twisted.trial.unittest import SynchronousTestCase, TestCase
+from twisted.trial.unittest import SynchronousTestCase
 
 from tests.streaming.http.echo import Echo
-from twisted_exec.streaming.http.site import Site
 from twisted_exec.testing.network import MemoryServer
 
 reactor: Any = _reactor
@@ -129,51 +126,6 @@ class SiteTests(SynchronousTestCase):
         clients = [server.connect() for _ in range(3)]
         self.assertEqual([client.aborted for client in clients], [True, False, False])
 
-    def test_wind_down(self) -> None:
-        """A site that winds down closes kept connections, others after a response, unless it resumes."""
-        echo = Echo()
-        server = MemoryServer(echo)
-        kept, busy, unused, begun, last = (server.connect() for _ in range(5))
-        kept.send(b"GET /text HTTP/1.1\r\nHost: x\r\n\r\n")
-        begun.send(b"GET /text HTTP/1.1\r\n")
-        busy.send(b"GET /slow HTTP/1.1\r\nHost: x\r\n\r\n")
-        server.site.wind_down()
-        self.assertEqual([each.closed for each in (kept, busy, unused)], [True, False, False])
-        self.assertEqual(server.site.requests(), 2)
-        echo.waiting[0].callback(None)
-        self.assertEqual(busy.responses()[0].code, 200)
-        self.assertTrue(busy.closed)
-        begun.send(b"Host: x\r\n\r\n")
-        unused.send(b"GET /text HTTP/1.1\r\nHost: x\r\n\r\n")
-        for each in (begun, unused):
-            self.assertEqual(each.responses()[-1].headers["connection"], "close")
-            self.assertTrue(each.closed)
-        server.site.resume()
-        unused = last
-        unused.send(b"GET /text HTTP/1.1\r\nHost: x\r\n\r\n")
-        self.assertNotIn("connection", unused.responses()[0].headers)
-        self.assertFalse(unused.closed)
-        self.assertEqual(server.site.requests(), 0)
-
     def test_no_http2(self) -> None:
         """HTTP/2 has no upgrade, so it is not offered."""
         self.assertEqual(MemoryServer(Echo()).site.acceptableProtocols(), [b"http/1.1"])
-
-
-class SocketTests(TestCase):
-    """A site on a socket."""
-
-    async def test_wind_down_of_arrived_requests(self) -> None:
-        """A kept connection is not closed below a request that has arrived, and is not read yet."""
-        site = Site(Echo(), reactor)
-        port: Any = reactor.listenTCP(0, site, interface="127.0.0.1")
-        self.addCleanup(port.stopListening)
-        request = b"GET /text HTTP/1.1\r\nHost: x\r\n\r\n"
-        client = socket.create_connection(("127.0.0.1", port.getHost().port))
-        self.addCleanup(client.close)
-        client.sendall(request)
-        self.assertIn(b" 200 ", await deferToThread(client.recv, 1 << 16))
-        client.sendall(request)
-        site.wind_down()
-        answer = await deferToThread(client.recv, 1 << 16)
-        self.assertIn(b"Connection: close", answer)

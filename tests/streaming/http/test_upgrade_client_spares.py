@@ -223,12 +223,12 @@ class SessionTests(LoopbackCase):
         self.assertIsInstance(await client.lost, ConnectionDone)
         await until(lambda: self.upgrades.sessions[-1].lost.called)
         self.assertEqual(len(self.site.connections), 0)
-        self.site.resume()
+        self.site.closing = False
         await self.session()
         await until(lambda: len(self.spares) == 1)
         self.site.drain()
         await until(lambda: not len(self.spares))
-        self.site.resume()
+        self.site.closing = False
         await self.session()
         self.assertEqual(len(self.accepted), 3)
 
@@ -237,7 +237,7 @@ class SessionTests(LoopbackCase):
         await self.session()
         # Both ends are in this process: the client has not read what the server sends.
         self.site.drain()
-        self.site.resume()
+        self.site.closing = False
         await self.session()
         self.assertEqual(len(self.accepted), 2)
 

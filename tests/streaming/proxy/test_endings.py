@@ -30,6 +30,7 @@ from twisted_exec.streaming.interfaces import (
     Ending,
 )
 from twisted_exec.streaming.location import Location, Renewal
+from twisted_exec.streaming.proxied import STOP_SECONDS
 from twisted_exec.streaming.splice import LOST
 from twisted_exec.testing.network import MemoryClient
 from twisted_exec.wire.session_terms import Right, Terms
@@ -230,7 +231,7 @@ class EndTests(ProxyTestCase):
         """Draining ends every session, by the same way."""
         drained = self.sessions.drain(self.clock, 5, "exec-poollet")
         self.assertIn(b"reason=ShuttingDown", self.control.transport.value())
-        self.clock.advance(1.9)  # more patience than for a right that was withdrawn
+        self.clock.advance(STOP_SECONDS - 0.1)  # more patience than for a right that was withdrawn
         self.assertFalse(self.session_transport.aborted)
         self.lose_backend()
         self.client.lose()

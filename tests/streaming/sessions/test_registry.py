@@ -342,6 +342,7 @@ class SessionsTests(SynchronousTestCase):
         self.clock.advance(5)
         self.successResultOf(drained)
         self.assertEqual(carried.cuts, 1)
+        self.assertEqual(self.records.ends(), [(SHUTTING_DOWN, None)])
 
     def test_drain_by_cutting(self) -> None:
         """A cut may end the session in the same call."""

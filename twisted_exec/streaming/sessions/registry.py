@@ -289,7 +289,7 @@ class Sessions:
             each()
 
     def _cut_all(self, waiting: Deferred[None]) -> None:
-        self.each(self.live(), Session.cut)
+        self.each(self.live(), Session.cut_off)
         if waiting in self._empty:
             self._empty.remove(waiting)
             waiting.callback(None)
@@ -529,6 +529,12 @@ class Session(Living[SessionLife]):
         if self.life in _WITH_STREAM:
             self._why = why
             self._stream.cut()
+
+    def cut_off(self) -> None:
+        """End the session now, and do not wait for its connections: the program stops."""
+        self.cut()
+        to_machine, to_user = self.counts()
+        self.over("cut", bytes_to_machine=to_machine, bytes_to_user=to_user)
 
     def supersede(self) -> None:
         """Take note that the user has resumed the session over another connection."""

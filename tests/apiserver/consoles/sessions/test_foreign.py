@@ -79,26 +79,6 @@ class LeaseTests(ObjectsCase):
         self.assertEqual([each["spec"]["session"] for each in self.stored()], ["s-5"])
         self.assertEqual([each.ending for each in sessions.live()], [None])
 
-    def test_predecessor(self) -> None:
-        """
-        Objects of predecessors that may still have sessions stay for as long as these renew them; those
-        of other former servers are deleted at once.
-        """
-        self.abandoned()
-        self.begin()
-        _, objects = self.server("three", exclusive=True, predecessors=["one", "zero"])
-        self.assertEqual(objects.replicas, ["three", "one", "zero"])
-        self.assertEqual([each["spec"]["replica"] for each in self.stored()], ["one"])
-        self.pass_time(3 * LEASE_SECONDS)
-        self.assertEqual(len(self.stored()), 1)
-        self.delete(self.stored()[0]["metadata"]["name"])
-        self.assertEqual([each.ending is not None for each in self.sessions.live()], [True])
-        self.begin(2)
-        self.objects.replica = "gone"
-        self.successResultOf(self.objects.stopService())
-        self.pass_time(LEASE_SECONDS + 2 * LOOK_SECONDS)
-        self.assertEqual(self.stored(), [])
-
     def test_renewed_by_others(self) -> None:
         """Objects of live servers stay, and so do ours."""
         others, _ = self.server("two")
