@@ -10,7 +10,10 @@ from weakref import ref
 from zope.interface import implementer
 
 from twisted_exec.console.echo_time import LONGEST_SECONDS
-from twisted_exec.streaming.interfaces import IEchoTransport, Role
+from twisted_exec.console.shared_console import SharedConsole
+from twisted_exec.console.shared_console_limits import ConsoleLimits
+from twisted_exec.streaming.interfaces import LINE_LOST, Ending, IEchoTransport, Role
+from twisted_exec.wire.stream_options import CONSOLE
 
 from .doubles import MemoryStream, SharedConsoleCase
 
@@ -104,9 +107,12 @@ class EchoTests(SharedConsoleCase):
 
     def test_next_line(self) -> None:
         """Output of the machine's next line is no echo of input for the line before."""
+        limits = ConsoleLimits(restart_seconds=60)
+        self.shared = SharedConsole(self.console, self.clock, limits=limits)
+        self.successResultOf(self.shared.open())
+        self.ann = TimedStream(self.shared.viewer(), user="ann", options=CONSOLE)
         self.types(0.25)
-        self.shared.suspend()
-        self.shared.unsuspend(self.console)
+        self.shared.interrupt(Ending(LINE_LOST, "the emulator ended"))
         self.successResultOf(self.shared.open())
         self.console.says(b"boot")
         self.assertEqual(self.ann.echoes, [])

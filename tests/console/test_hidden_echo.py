@@ -264,13 +264,6 @@ class HeldTests(WrapperCase):
         self.assertIsNotNone(self.screen.ending)
         self.assertTrue(self.log(plain=True).endswith(probe(NONCE)[:20]))
 
-    def test_suspended(self) -> None:
-        """Another process goes on without the run: nothing is held back or hidden for it any more."""
-        self.probes()
-        self.console.says(probe(NONCE)[:20])
-        self.shared.suspend()
-        self.assertEqual(self.shared.journal.shown_end, self.shared.journal.end)
-
     def test_much_output(self) -> None:
         """Behind much other output no echo is looked for."""
         self.probes()

@@ -464,23 +464,6 @@ class LateInputTests(InterruptionCase):
         viewer.data_received(b"root\n")
         self.assertEqual(self.console.heard(), b"root\n")
 
-    def test_suspended(self) -> None:
-        """An answer that overtakes input, which waits while the console is suspended, does not count."""
-        viewer, stream = self.attach_marks()
-        self.crash()
-        self.restart()
-        self.shared.suspend()
-        self.assertTrue(stream.input_paused)
-        viewer.answered()
-        self.console = MemoryConsole()
-        self.shared.unsuspend(self.console)
-        self.successResultOf(self.shared.open())
-        viewer.data_received(b"rm x\n")
-        self.assertEqual(stream.questions, 2)
-        viewer.answered()
-        viewer.data_received(b"root\n")
-        self.assertEqual(self.console.heard(), b"root\n")
-
     def test_two_losses(self) -> None:
         """A user who has seen output of the present boot may still send what was typed before that."""
         viewer, _ = self.attach_marks()

@@ -66,7 +66,7 @@ class MarkTests(ViewerCase):
         """Notices have their place in the output, without line breaks and brackets."""
         self.attach()
         self.console.says(b"=> ")
-        bob, stream = self.attach(user="bob")
+        _, stream = self.attach(user="bob")
         self.console.line.notice_received(notice("the console line is lost"))
         self.console.line.notice_received(b"\r\n[other]\r\n")
         self.console.says(b"x")
@@ -79,7 +79,6 @@ class MarkTests(ViewerCase):
         )
         marks = [role, Notice("the console line is lost"), Notice("[other]")]
         self.assertEqual(stream.sent, [At(self.at(0)), b"=> ", *marks, b"x"])
-        self.assertEqual(bob.bytes_to_user, 4)
 
     def test_gap(self) -> None:
         """A slow viewer gets the position behind the gap in place of a text."""

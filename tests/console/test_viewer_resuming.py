@@ -50,7 +50,6 @@ class ResumeTests(ViewerCase):
         again = self.resume(viewer, 7)
         self.console.says(b"x")
         self.assertEqual(again.sent, [At(self.at(7)), b"2023.01\r\n=> ", b"x"])
-        self.assertEqual(viewer.bytes_to_user, 16 + 12 + 1)
 
     def test_nothing_new(self) -> None:
         """The position comes first, also without any new output."""

@@ -9,7 +9,6 @@ from zope.interface.verify import verifyObject
 
 from twisted_exec.console.acts import MESSAGE, Act
 from twisted_exec.console.shared_console import SharedConsole
-from twisted_exec.runtimes.viewer_export import export_viewer, restore_viewer
 from twisted_exec.streaming.interfaces import IMessaging, Role
 from twisted_exec.testing.console import MarkStream
 from twisted_exec.wire.marks import Notice, NoticeKind
@@ -143,27 +142,6 @@ class MessageTests(ViewerCase):
             "your message to 0 viewers (1 more cannot show it); 5 more are away and read it on return:"
             ' "hello"',
         )
-
-    def test_handed_over(self) -> None:
-        """A message waits in the state of a session that goes on in another process."""
-        ann, _ = self.attach(user="ann")
-        bob, _ = self.attach(user="bob")
-        bob.away()
-        ann.said("hello")
-        values = export_viewer(bob)
-        assert values is not None
-        shared = SharedConsole(MemoryConsole(), self.clock, journal=self.shared.journal)
-        restored = restore_viewer(shared, values)
-        assert restored is not None
-        self.assertEqual(self.said(self.resume(restored, 0)), ['message from ann: "hello"'])
-
-    def test_suspended(self) -> None:
-        """While the console is handed over nothing is sent, and there is no receipt."""
-        ann, of_ann = self.attach(user="ann")
-        _, of_bob = self.attach(user="bob")
-        self.shared.suspend()
-        ann.said("hello")
-        self.assertEqual((self.said(of_bob), self.receipts(of_ann), self.acts), ([], [], []))
 
     def test_flood(self) -> None:
         """

@@ -1,20 +1,18 @@
 """
-A runtime with one machine, in memory, that is continued by another one, and so on.
+A runtime with one machine, in memory, that restarts or is killed; the machine goes on.
 """
 
 from __future__ import annotations
 
 import io
-import json
 from dataclasses import replace
 from typing import Any
 
 from twisted.internet.defer import Deferred
-from twisted.internet.protocol import Factory, Protocol
+from twisted.internet.protocol import Protocol
 from twisted.internet.task import Clock
 
 from tests.clocks import pass_seconds
-from tests.runtimes.serving.test_server import UPGRADE, Raw
 from tests.runtimes.serving.test_stream_server_resuming import SECRET, _Line
 from tests.streaming.remotecommand.resuming import Client
 from twisted_exec.console.line import LineEnded
@@ -24,15 +22,13 @@ from twisted_exec.iri.request_cache import Grant, RequestCache
 from twisted_exec.journal.journal import Journal
 from twisted_exec.program.audit_file import JSONLinesAudit
 from twisted_exec.program.session_limits import SessionLimits
-from twisted_exec.runtimes.handover import SessionsHandOver
 from twisted_exec.runtimes.serving.options import Listening
 from twisted_exec.runtimes.serving.stream_server import StreamRoutes, StreamServer
-from twisted_exec.runtimes.viewer_export import export_viewer
 from twisted_exec.streaming.http.responses import Dispatcher
 from twisted_exec.streaming.http.site import Request, Site
 from twisted_exec.streaming.http.upgrade_client import Upgraded, UpgradeRequest, upgrade
 from twisted_exec.streaming.http.upgrade_server import requested_protocol, take_over
-from twisted_exec.streaming.interfaces import Ending, IAttachment
+from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending, IAttachment
 from twisted_exec.streaming.rejoin.search import Rejoiner
 from twisted_exec.streaming.rejoin.splice import RejoinableSplice
 from twisted_exec.streaming.remotecommand.client import ConsoleClient, connect
@@ -44,19 +40,23 @@ from twisted_exec.wire.channel import V5
 from twisted_exec.wire.frame_boundaries import frame_boundaries
 from twisted_exec.wire.upgrade import last_value, switching_protocols
 
+DRAIN_SECONDS = 1.5
+
 
 class Process:
     """
     One process of the runtime.
 
-    :ivar lines: the line of the machine in this process.
+    :ivar line: the line of the machine in this process.
+    :ivar is_stopping: it refuses connections.
     """
 
-    def __init__(self, runtime: Runtime, predecessor: Process | None = None) -> None:
+    def __init__(self, runtime: Runtime, earlier: Process | None = None) -> None:
         clock, self.runtime = runtime.clock, runtime
+        self.is_stopping = False
         self.line = _Line()
-        if predecessor is not None:
-            self.line.items, self.line.sizes = predecessor.line.items, predecessor.line.sizes
+        if earlier is not None:
+            self.line.items, self.line.sizes = earlier.line.items, earlier.line.sizes
         self.shared = SharedConsole(
             self.line,
             clock,
@@ -72,46 +72,30 @@ class Process:
             self.cache,
             JSONLinesAudit(self.audit),
             clock,
+            drain_seconds=DRAIN_SECONDS,
             limits=SessionLimits(1000, 1000),
             resume_seconds=runtime.resume_seconds,
         )
         self.server.kept_sessions.start(SECRET)
-        self.sessions = SessionsHandOver(self.server, self.cache, self, clock)
         routes = StreamRoutes(self.server, self.cache, self.attach, self.server.kept_sessions)
         self.site = Site(routes, clock)
-        self.retiring: Deferred[None] | None = None
 
     def attach(self, grant: Grant) -> tuple[Subject, IAttachment]:
         return Subject("", namespace="lab", machine="x", uid="uid-x"), self.shared.viewer()
 
-    def viewers(self) -> list[tuple[str, Any, dict[str, Any]]]:
-        """As of :class:`.MachinesHandOver`."""
-        states = [(viewer, export_viewer(viewer)) for viewer in self.shared.viewers]
-        return [("m", viewer, state) for viewer, state in states if state is not None]
+    def stop(self) -> Deferred[None]:
+        """Tell the sessions, and let go of the machine."""
+        self.is_stopping = True
+        self.site.drain()
+        ending = Ending(SHUTTING_DOWN, "")
+        return self.server.stopService().addCallback(lambda _: self.shared.end(ending))
 
-    def console(self, machine_id: str, *, waits: bool = False) -> SharedConsole:
-        """As of :class:`.MachinesHandOver`."""
-        return self.shared
 
-    def freeze(self) -> Any:
-        self.server.freeze()
-        self.shared.suspend()
-        return json.loads(json.dumps(self.sessions.export()))
+class _Refusal(Protocol):
+    transport: Any
 
-    def thaw(self) -> None:
-        succeeded = Deferred.fromCoroutine(self.sessions.thaw())
-        assert succeeded.called
-        line, self.line = self.line, _Line()
-        self.line.items, self.line.sizes = line.items, line.sizes
-        if self.runtime.is_on:
-            self.shared.unsuspend(self.line)
-            self.shared.open()
-        else:
-            self.shared.unsuspend()
-        self.server.thaw()
-
-    def retire(self, seconds: float = 3600) -> None:
-        self.retiring = Deferred.fromCoroutine(self.sessions.retire(seconds))
+    def connectionMade(self) -> None:
+        self.transport.abortConnection()
 
 
 class _Listener:
@@ -121,7 +105,8 @@ class _Listener:
         self._runtime = runtime
 
     def buildProtocol(self, address: Any) -> Protocol | None:
-        return self._runtime.process.site.buildProtocol(address)
+        process = self._runtime.process
+        return _Refusal() if process.is_stopping else process.site.buildProtocol(address)
 
 
 class Runtime:
@@ -130,7 +115,6 @@ class Runtime:
 
     :param restart_seconds: how long sessions wait when the machine has ended; 0: they end with it.
     :ivar process: the newest process.
-    :ivar retired: the others.
     :ivar is_on: the machine runs.
     :ivar boots: what the machine got, for each boot.
     :ivar query: the options of sessions.
@@ -147,7 +131,6 @@ class Runtime:
         self.printed = bytearray()
         self.requests = 0
         self.query = b""
-        self.retired: list[Process] = []
         self.public = _Listener(self)
         self.process = Process(self)
         self.process.shared.open()
@@ -163,16 +146,16 @@ class Runtime:
         self.printed += data
         self.process.line.says(data)
 
-    def upgrade(self, values: Any = None) -> None:
-        """Replace the process."""
-        old = self.process
-        values = values or old.freeze()
-        self.process = Process(self, old)
-        if self.is_on:
-            self.process.shared.open()
-        self.process.sessions.restore(values)
-        self.retired.append(old)
-        old.retire()
+    def stop(self) -> None:
+        """Let the process stop as planned, as far as it needs the network; :meth:`kill` follows."""
+        stopped = self.process.stop()
+        self.pass_seconds(DRAIN_SECONDS)
+        assert stopped.called
+
+    def restart(self) -> None:
+        """Replace the process as planned; the next one finds the machine running."""
+        self.stop()
+        self.kill()
 
     def kill(self) -> None:
         """Kill the process and reset all connections; another one finds the machine running."""
@@ -219,24 +202,6 @@ class Runtime:
         :param end: the user's end; by default it records everything.
         """
         return _Client(self, user, end)
-
-    def hop(self, rejoin: str, user: str = "ann", session: str = "") -> Any:
-        """Open or rejoin a stream, as the hop before a runtime does."""
-        head = self.head(user)
-        if session:
-            self.token = self.token_of(user, session)
-        raw = Raw()
-        self.network.endpoint(self.public).connect(Factory.forProtocol(lambda: raw))  # type: ignore[arg-type]
-        headers = b"".join(b"%b: %b\r\n" % each for each in head.headers)
-        assert raw.transport is not None
-        raw.transport.write(
-            b"GET /exec/%b HTTP/1.1\r\n" % self.token.encode()
-            + UPGRADE.encode()
-            + headers
-            + b"X-Twisted-Exec-Rejoin: %b\r\n\r\n" % rejoin.encode()
-        )
-        self.pump()
-        return raw
 
     def stock(
         self, user: str = "ann", protocol: str = V5, *, is_foreign: bool = False

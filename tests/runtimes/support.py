@@ -23,7 +23,6 @@ from twisted_exec.program import disk_thread
 from twisted_exec.program.health import Results
 from twisted_exec.runtimes import pty
 from twisted_exec.runtimes.config import parse
-from twisted_exec.runtimes.handover import MachinesHandOver
 from twisted_exec.runtimes.keeper import client
 from twisted_exec.runtimes.keeper.client import LOG, Keeper
 from twisted_exec.runtimes.processes import read_process
@@ -85,6 +84,7 @@ class RuntimeCase(DriverCase):
             self.patch(disk_thread, name, 600.0)
         # Programs may begin late.
         self.patch(client, "_ANSWER_SECONDS", 600.0)
+        self.patch(client, "_CLOSE_SECONDS", 600.0)
         self.patch(pty, "_LEAD_SECONDS", 600.0)
 
     def pause(self) -> Deferred[None]:
@@ -112,7 +112,6 @@ class RuntimeCase(DriverCase):
         It is ``made`` even if it does not become ready.
         """
         chosen = parse({"classes": list(classes or (SHELL,))})
-        inherited = options.pop("inherited", None)
         cache = options.pop("cache", None) or RequestCache(reactor)  # type: ignore[arg-type]
         names = {each.name for each in fields(MachineSettings)} & options.keys()
         settings = MachineSettings(**{name: options.pop(name) for name in names})
@@ -127,10 +126,7 @@ class RuntimeCase(DriverCase):
             **options,
         )
         self.made = runtime
-        if inherited is None:
-            await runtime.prepare()
-        else:
-            await MachinesHandOver(runtime).prepare(inherited)
+        await runtime.prepare()
         runtime.startService()
         self.mark = runtime_id(self.directory)
         self.addCleanup(lambda: runtime.stopService() if runtime.running else None)

@@ -401,7 +401,7 @@ class ResumeTests(ResumeCase):
         self.assertNotIn(request.key, self.records.getvalue())
 
     async def test_stop(self) -> None:
-        """A runtime that stops leaves nothing that waits."""
+        """A runtime that stops tells clients to come back, and leaves nothing that waits."""
         await self.create(drain_seconds=0.1)
         user, absent = await self.open("s1"), await self.open("s2")
         absent.stream.abort()
@@ -409,8 +409,8 @@ class ResumeTests(ResumeCase):
         await self.until(lambda: sessions.absent)
         await self.machines.stopService()
         await self.until(lambda: user.gone)
-        assert user.ending is not None
-        self.assertEqual((user.ending.reason, sessions.absent), (SHUTTING_DOWN, 0))
+        self.assertEqual((user.ending, sessions.absent), (None, 0))
+        self.assertIn("exec-runtime is restarting", user.gone)
 
     async def test_disabled(self) -> None:
         """With ``--resume-seconds 0`` sessions are ordinary ones."""

@@ -1,12 +1,11 @@
 """
-Tests for :mod:`twisted_exec.runtimes.host`: whole runtimes, one after the other, in one
-process.
+Tests for :mod:`twisted_exec.runtimes.host`: whole runtimes in one process, each in place of the one before.
 """
 
 from __future__ import annotations
 
+import hashlib
 import io
-import json
 import os
 from pathlib import Path
 from typing import Any
@@ -15,157 +14,234 @@ from twisted.internet import reactor
 from twisted.internet.defer import Deferred
 
 from tests.contracts.machine_runtime import machine
-from tests.runtimes.support import User, open_console
+from tests.runtimes.support import SHELL, User, end_keeper, open_console
 from tests.runtimes.test_host import HostCase
 from tests.tiers import PROGRAMS
 from twisted_exec.iri.client import IRIClient
 from twisted_exec.iri.protos import console_pb2
 from twisted_exec.iri.protos import machine_pb2 as pb
-from twisted_exec.program.handover.interfaces import IHandsOver, ServiceState
-from twisted_exec.program.handover.successor import HandOverError
-from twisted_exec.program.listening import LISTENING
 from twisted_exec.recording.playback import frames
 from twisted_exec.recording.signatures import TrustedRecorders
 from twisted_exec.recording.verification import verify
 from twisted_exec.runtimes.host import RuntimeHost
+from twisted_exec.runtimes.keeper.client import Keeper
+from twisted_exec.runtimes.processes import ProcessFamily
 from twisted_exec.runtimes.recordings.settings import RecordingSettings
 from twisted_exec.shipping.config import parse as parse_shipping
+from twisted_exec.streaming.interfaces import SHUTTING_DOWN
 from twisted_exec.tls import pem
 from twisted_exec.tls.pki.directory import create_pki
+from twisted_exec.wire.marks import Ack
+from twisted_exec.wire.resume import MARKS
 
 HALVES = ((b"o", b"ne"), (b"t", b"wo"), (b"t", b"hree"), (b"f", b"our"))
+BLOCKED = """\
+stty raw -echo
+echo up
+while [ ! -e go ]; do sleep 0.05; done
+head -c $(cat go) | sha256sum
+exec sleep 1000
+"""
+COUNTING = "n=0; while :; do n=$((n+1)); echo line-$n; done"
 
 
-class HandOverTests(HostCase):
-    """A runtime with a shell."""
+class RestartTests(HostCase):
+    """A runtime with a shell that outlives it."""
 
     starts = PROGRAMS
     exact = True
 
-    async def shell(self, host: RuntimeHost, uid: str = "") -> tuple[str, User]:
-        """Create a machine, and open its console by an ordinary stream."""
-        client = IRIClient(host.iri.target, reactor)  # type: ignore[arg-type]
-        self.addCleanup(client.stopService)
-        request = pb.CreateMachineRequest(machine=machine("x", "shell", uid=uid))
-        id = (await client.create_machine(request)).machine.metadata.id
-        await self.until(self.alive)
-        return id, await self.console(host, id, "s")
+    def setUp(self) -> None:
+        super().setUp()
+        self.addCleanup(lambda: Deferred.fromCoroutine(self.end_all()))
+        self.newest: RuntimeHost
 
-    async def console(self, host: RuntimeHost, id: str, session: str) -> User:
-        """Open the console of a machine by an ordinary stream, which no hop rejoins."""
+    async def end_all(self) -> None:
+        """End what a test leaves running; its runtimes are stopped before."""
+        await ProcessFamily(self.table, lambda mark: mark.startswith(f"{self.mark}/")).end()
+        keeper = self.newest.runtime._state.keeper
+        if isinstance(keeper, Keeper):
+            await end_keeper(keeper)
+
+    async def start(self, *classes: dict[str, Any], **options: Any) -> RuntimeHost:
+        options.setdefault("keep_machines", True)
+        self.newest = await self.ready(*classes, **options)
+        return self.newest
+
+    def client(self, host: RuntimeHost) -> IRIClient:
         client = IRIClient(host.iri.target, reactor)  # type: ignore[arg-type]
         self.addCleanup(client.stopService)
-        answer = await client.exec(pb.ExecRequest(machine_id=id), user="ann", session=session)
-        return await open_console(answer.url, X_Twisted_Exec_User="ann")
+        return client
+
+    async def create(self, host: RuntimeHost, uid: str = "") -> str:
+        request = pb.CreateMachineRequest(machine=machine("x", "shell", uid=uid))
+        id = (await self.client(host).create_machine(request)).machine.metadata.id
+        await self.until(self.alive)
+        return str(id)
+
+    async def console(self, host: RuntimeHost, id: str, session: str, resume: str = "") -> User:
+        """Open the console of a machine."""
+        request = pb.ExecRequest(machine_id=id)
+        answer = await self.client(host).exec(request, user="ann", session=session)
+        return await open_console(answer.url, resume=resume, X_Twisted_Exec_User="ann")
 
     async def says(self, user: User, word: str) -> None:
         user.stream.write(f"echo {word[:1]}''{word[1:]}\n".encode())
         # The prompt may come behind the echo of what was typed ahead.
         await self.until(lambda: f"{word}\r".encode() in user.got)
 
-    async def hand_over(self, first: RuntimeHost, **options: Any) -> RuntimeHost:
-        """Replace a runtime; it is retired."""
-        handed = await first.freeze()
-        LISTENING.release()
-        second = self.host(**options)
-        second.inherit(ServiceState(json.loads(json.dumps(dict(handed.values)))))
-        ready = second.when_ready()
-        second.startService()
-        await ready
-        self.retiring: Deferred[None] = first.retire(60)
-        return second
+    def text(self, host: RuntimeHost, id: str) -> bytes:
+        """Return everything in the journal of a machine."""
+        journal = host.runtime.machines.supervisors[id].journal
+        pieces, offset = [], journal.start
+        while data := journal.read(offset, 1 << 20):
+            pieces.append(data)
+            offset += len(data)
+        return b"".join(pieces)
 
-    async def test_replaced(self) -> None:
-        """A stream that no hop rejoins ends with the reason; the machine goes on at each successor."""
-        first = await self.ready()
-        self.assertTrue(IHandsOver.providedBy(first))
-        id, user = await self.shell(first)
-        await self.says(user, "one")
+    def kinds(self, host: RuntimeHost, id: str) -> list[str]:
+        journal = host.runtime.machines.supervisors[id].journal
+        return [each.kind for each in journal.events(0, journal.end)]
+
+    async def test_kept(self) -> None:
+        """An ordinary stream ends with the reason; the machine goes on at each runtime."""
+        host = await self.start()
+        id = await self.create(host)
         (pid,) = self.alive()
-        second = await self.hand_over(first)
-        await self.until(lambda: user.gone)
-        assert user.ending is not None
-        self.assertIn("was replaced", user.ending.message)
-        await self.retiring
-        await first.stopService()
-        user = await self.console(second, id, "t")
-        await self.says(user, "two")
-        third = await self.hand_over(second)
-        await self.retiring
-        await second.stopService()
-        user = await self.console(third, id, "u")
-        await self.says(user, "three")
+        user = await self.console(host, id, "s")
+        for word in ("one", "two", "three"):
+            await self.says(user, word)
+            await host.stopService()
+            await self.until(lambda user=user: user.gone)  # type: ignore[misc]
+            assert user.ending is not None
+            self.assertEqual(user.ending.reason, SHUTTING_DOWN)
+            self.assertIn("exec-runtime is restarting", user.ending.message)
+            host = await self.start()
+            user = await self.console(host, id, word)
         self.assertEqual(self.alive(), [pid])
+        self.assertEqual({"gap", "boot"} & set(self.kinds(host, id)[1:]), set())
         user.stream.write(b"exit 7\n")
         await self.until(lambda: user.gone)
         assert user.ending is not None
         self.assertEqual(user.ending.exit_code, 7)
-        self.assertTrue(os.path.exists(third.iri.target.path))
-        self.assertEqual(third.streams.sessions.live(), [])
+        self.assertEqual(host.streams.sessions.live(), [])
 
-    async def test_thawed(self) -> None:
-        """A runtime that goes on serves its sessions, calls and shipping as before."""
+    async def test_not_kept(self) -> None:
+        """Without --keep-machines the machine ends."""
+        host = await self.start(keep_machines=False)
+        await self.create(host)
+        await host.stopService()
+        self.assertEqual(self.alive(), [])
+        host = await self.start(keep_machines=False)
+        self.assertEqual(len(host.runtime.machines.records), 0)
+
+    async def test_settled_input(self) -> None:
+        """
+        A machine that reads nothing gets, after the restart, what the last Ack has settled: no byte
+        more or less, and before anything else.
+        """
+        blocked = {**SHELL, "command": ["/bin/sh", "-c", BLOCKED], "directory": self.directory}
+        host = await self.start(blocked)
+        id = await self.create(host)
+        user = await self.console(host, id, "s", MARKS)
+        await self.until(lambda: b"up" in user.got)
+        data = os.urandom(1 << 20)
+        user.stream.write(data)
+        supervisor = host.runtime.machines.supervisors[id]
+        await self.until(lambda: supervisor.console and not supervisor.console.accepts_input)
+        await host.stopService()
+        await self.until(lambda: user.gone)
+        settled = [each.count for each in user.marks if isinstance(each, Ack)][-1]
+        assert settled is not None
+        self.assertGreater(settled, 64 << 10)
+
+        host = await self.start(blocked)
+        later = await self.console(host, id, "t")
+        later.stream.write(b"later")
+        with open(os.path.join(self.directory, "go.new"), "w") as file:
+            file.write(f"{settled + 5}")
+        os.rename(f"{self.directory}/go.new", f"{self.directory}/go")
+        digest = hashlib.sha256(data[:settled] + b"later").hexdigest().encode()
+        await self.until(lambda: b" -" in later.got)
+        self.assertIn(digest, later.got)
+
+    async def test_prints_all_the_time(self) -> None:
+        """A machine that always prints loses nothing, and its journal has neither a boot nor a gap."""
+        counting = {**SHELL, "command": ["/bin/sh", "-c", COUNTING]}
+        host = await self.start(counting)
+        id = await self.create(host)
+        for _ in range(3):
+            before = host.runtime.machines.supervisors[id].journal.end
+            await self.until(
+                lambda host=host, before=before: (  # type: ignore[misc]
+                    host.runtime.machines.supervisors[id].journal.end > before + 10_000
+                )
+            )
+            await host.stopService()
+            host = await self.start(counting)
+        await host.stopService()
+        host = await self.start()  # a class with another command finds the same process
+        lines = self.text(host, id).split(b"\r\n")[:-1]
+        self.assertEqual(lines, [b"line-%d" % number for number in range(1, len(lines) + 1)])
+        self.assertEqual(
+            [each for each in self.kinds(host, id) if each in ("gap", "boot")], ["boot"]
+        )
+
+    async def test_stopped_while_it_starts(self) -> None:
+        """A machine goes on that is being adopted when the runtime stops again."""
+        host = await self.start()
+        id = await self.create(host)
+        (pid,) = self.alive()
+        for _ in range(3):
+            await host.stopService()
+            host = await self.start()
+            self.assertIsNone(host.runtime.machines.supervisors[id].run)
+        await host.stopService()
+        self.assertEqual(self.alive(), [pid])
+        host = await self.start()
+        await self.says(await self.console(host, id, "s"), "still")
+
+    async def test_ships(self) -> None:
+        """The lines of the console leave the runtime once, also those from before the restart."""
         path = os.path.join(self.directory, "lines")
         shipping = parse_shipping({"sinks": {"f": {"kind": "files", "directory": path}}})
-        first = await self.ready(shipping=shipping)
-        id, user = await self.shell(first)
+        host = await self.start(shipping=shipping)
+        id = await self.create(host)
         for word in ("one", "two"):
-            await first.freeze()
-            user.stream.write(b"true\n")
-            await first.thaw()
-            await self.says(user, word)
-        client = IRIClient(first.iri.target, reactor)  # type: ignore[arg-type]
-        self.addCleanup(client.stopService)
-        listed = await client.list_machines(pb.ListMachinesRequest())
-        self.assertEqual([each.metadata.id for each in listed.machines], [id])
-        answer = await client.exec(pb.ExecRequest(machine_id=id), user="bob", session="b")
-        other = await open_console(answer.url, X_Twisted_Exec_User="bob")
-        await self.until(lambda: b"two" in other.got)
-        await first.stopService()
-        self.assertEqual(self.alive(), [])
-        texts = [each.read_text() for each in Path(path).rglob("*") if each.is_file()]
-        lines = [line for text in texts for line in text.splitlines() if line.endswith("two")]
-        self.assertLessEqual(len(lines), 1)
+            await self.says(await self.console(host, id, word), word)
+            await host.stopService()
+            host = await self.start(shipping=shipping)
+        await self.says(await self.console(host, id, "three"), "three")
 
-    async def test_thawed_in_part(self) -> None:
-        """If a part of a runtime does not go on, the others do, and the log says why."""
+        def lines() -> list[str]:
+            texts = [each.read_text() for each in Path(path).rglob("*") if each.is_file()]
+            ends = ("one", "two", "three")
+            return [line for text in texts for line in text.splitlines() if line.endswith(ends)]
 
-        for error in (OSError("too many open files"), RuntimeError("a bug")):
-
-            def fail(error: Exception = error) -> None:
-                raise error
-
-            path = os.path.join(self.directory, "lines")
-            shipping = parse_shipping({"sinks": {"f": {"kind": "files", "directory": path}}})
-            first = await self.ready(shipping=shipping)
-            await first.freeze()
-            self.patch(first, "start_shipping", fail)
-            await first.thaw()
-            self.assertEqual(len(self.flushLoggedErrors(type(error))), 1)
-            _, user = await self.shell(first)
-            await self.says(user, "one")
-            await first.stopService()
+        await self.until(lambda: any(line.endswith("three") for line in lines()))
+        self.assertEqual(
+            [word for line in lines() for word in ("one", "two", "three") if line.endswith(word)],
+            ["one", "two", "three"],
+        )
 
     async def test_recorded(self) -> None:
-        """A recording goes on at each successor: nothing is missing or twice, and its end is signed."""
+        """A recording goes on at each runtime: nothing is missing or twice, and its end is signed."""
         pki = create_pki(os.path.join(self.directory, "pki"))
         pair = pki.issue_recorder("host-a")
         recording = RecordingSettings(pair.certificate, pair.key)
-        host = await self.ready(recording=recording)
+        host = await self.start(recording=recording)
         machine_uid, uid = (f"6f000000-0000-4000-8000-00000000000{n}" for n in (1, 2))
-        id, user = await self.shell(host, machine_uid)
+        id = await self.create(host, machine_uid)
+        user = await self.console(host, id, "s")
         desired = console_pb2.DesiredRecording(uid=uid, machine_uid=machine_uid, input="all")
         await self.set_recording(host, desired)
         for word in ("one", "two", "three"):
             await self.says(user, word)
-            retired, host = host, await self.hand_over(host, recording=recording)
-            self.addCleanup(retired.stopService)
+            await host.stopService()
+            host = await self.start(recording=recording)
             user = await self.console(host, id, word)
         await self.says(user, "four")
-        client = IRIClient(host.iri.target, reactor)  # type: ignore[arg-type]
-        self.addCleanup(client.stopService)
-        answer = await client.exec(pb.ExecRequest(machine_id=id), user="bob", session="b")
-        viewer = await open_console(answer.url, X_Twisted_Exec_User="bob")
+        viewer = await self.console(host, id, "b")
         await self.until(lambda: b"four\r" in viewer.got)
         desired.ended = True
         await self.set_recording(host, desired)
@@ -187,29 +263,3 @@ class HandOverTests(HostCase):
             owner="pool-a", generation="g", recordings=[desired]
         )
         await host.set_recordings(request)
-
-    async def test_stopped_while_frozen(self) -> None:
-        """A runtime that is stopped in between ends its machines as ever."""
-        first = await self.ready()
-        _, user = await self.shell(first)
-        await first.freeze()
-        await first.stopService()
-        await self.until(lambda: user.gone)
-        self.assertEqual(self.alive(), [])
-
-    async def test_state(self) -> None:
-        """A state of another program is refused."""
-        host = self.host()
-        with self.assertRaisesRegex(ValueError, "machines and sessions"):
-            host.inherit(ServiceState({"replicas": []}))
-
-    async def test_refused(self) -> None:
-        """A machine that is being deleted refuses the hand-over, and nothing has changed."""
-        first = await self.ready()
-        id, user = await self.shell(first)
-        first.runtime.machines.deleting[id] = []
-        with self.assertRaisesRegex(HandOverError, "is being deleted"):
-            await first.freeze()
-        await first.thaw()
-        del first.runtime.machines.deleting[id]
-        await self.says(user, "still")

@@ -56,7 +56,7 @@ class OptionsTests(SynchronousTestCase):
         self.assertEqual([each.name for each in result.classes], ["shell"])
         self.assertEqual(result.state_directory, os.path.abspath("exec-runtime-state"))
         self.assertEqual((result.streaming.address, result.streaming.base_url), ("", ""))
-        self.assertEqual((result.iri_tls, result.drain_seconds), (None, 5.0))
+        self.assertEqual((result.iri_tls, result.drain_seconds), (None, 1.5))
         self.assertEqual(result.resume_seconds, 60)
 
     def test_config(self) -> None:

@@ -343,8 +343,9 @@ class GentleRun(MemoryRun):
         self.asked = Deferred()
         return self.asked
 
-    def release(self) -> None:
+    def release(self) -> Deferred[None]:
         self.released += 1
+        return succeed(None)
 
 
 @implementer(IAdoptsMachines)
@@ -421,7 +422,7 @@ class GentleTests(SupervisorTests):
         """A released machine is not stopped, and its state is not changed."""
         self.supervisor.power_on()
         viewer = self.attach()
-        self.successResultOf(self.supervisor.release(OFF))
+        self.successResultOf(self.supervisor.release(OFF, keep=True))
         self.assertEqual((self.gentle.released, self.gentle.stops), (1, 0))
         self.assertEqual(viewer.ending, OFF)
         self.assertEqual(self.states[-1], pb.MACHINE_RUNNING)
@@ -430,17 +431,26 @@ class GentleTests(SupervisorTests):
         """A machine that is released while it goes down is not stopped."""
         self.supervisor.power_on()
         self.supervisor.power_off(OFF, gently=True)
-        self.successResultOf(self.supervisor.release(OFF))
+        self.successResultOf(self.supervisor.release(OFF, keep=True))
         self.assertEqual((self.gentle.released, self.gentle.stops), (1, 0))
 
     def test_released_while_starting(self) -> None:
-        """A machine that is starting is stopped instead of released: its state is unknown."""
+        """A machine that is starting or is being adopted is not stopped either."""
         self.driver.later = True
         self.supervisor.power_on()
-        self.successResultOf(self.supervisor.release(OFF))
+        self.successResultOf(self.supervisor.release(OFF, keep=True))
         run = self.driver.runs[-1]
         assert isinstance(run, GentleRun)
-        self.assertEqual((run.released, run.stops), (0, 1))
+        self.assertEqual((run.released, run.stops), (1, 0))
+
+    def test_released_while_it_rests(self) -> None:
+        """A machine that has crashed starts with the next runtime."""
+        self.supervisor.power_on()
+        self.run_.close(ConnectionDone())
+        self.successResultOf(self.supervisor.release(OFF, keep=True))
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+        self.assertEqual(self.states[-1], pb.MACHINE_RUNNING)
+        self.assertEqual(sum(each.stops for each in self.driver.runs), 1)
 
     def test_adopted(self) -> None:
         """A running machine is adopted once; its driver knows whether output is missing."""
@@ -473,31 +483,20 @@ class GentleTests(SupervisorTests):
 class LineRun(MemoryRun):
     """A run of a line that exists without the runtime."""
 
-    is_continued = False
-    leaves = 0
-
-    def leave(self) -> Deferred[bytes]:
-        self.leaves += 1
-        return succeed(b"")
-
 
 @implementer(IMachineDriver)
 class OneLineDriver(MemoryDriver):
-    """Runs of a line; ``is_continued`` is that of the next one."""
-
-    is_continued = False
+    """Runs of a line."""
 
     def run(self, facts: MachineFacts) -> MemoryRun:
-        run = LineRun(self)
-        run.is_continued = self.is_continued
-        self.runs.append(run)
-        return run
+        self.runs.append(LineRun(self))
+        return self.runs[-1]
 
 
 class LineTests(SynchronousTestCase):
     """Lines that existed before this process."""
 
-    def output(self, printed: bytes, *, is_continued: bool = False) -> list[Any]:
+    def output(self, printed: bytes) -> list[Any]:
         """
         Read a line whose machine has printed before, twice.
 
@@ -506,7 +505,7 @@ class LineTests(SynchronousTestCase):
         journal, driver, clock = Journal(), OneLineDriver(), Clock()
         if printed:
             journal.append(printed)
-        driver.is_continued, driver.early = is_continued, b"early"
+        driver.early = b"early"
         facts = MachineFacts("m", "default/m", "", "", ("", ""), lambda _: None, lambda *_: None)
         supervisor = Supervisor(driver, facts, clock, lambda *_: None, journal=journal)
         supervisor.power_on()
@@ -520,69 +519,24 @@ class LineTests(SynchronousTestCase):
         """What it has printed since an earlier process is missing, before the first new output."""
         self.assertEqual(self.output(b"before"), [6])
 
-    def test_continued(self) -> None:
-        """Nothing is missing if the earlier process has left it open."""
-        self.assertEqual(self.output(b"before", is_continued=True), [])
-
     def test_new(self) -> None:
         """Nothing is missing from the journal of a new machine."""
         self.assertEqual(self.output(b""), [])
 
-
-class HangingLineTests(SynchronousTestCase):
-    """A line whose peer hangs while it is opened, during a hand-over."""
-
-    def setUp(self) -> None:
-        self.clock, self.driver = Clock(), OneLineDriver()
-        self.driver.later = True
-        self.states: list[int] = []
-        self.events: list[tuple[str, str, str]] = []
-        self.supervisor = self.supervised(self.driver)
-
-    def supervised(self, driver: MemoryDriver) -> Supervisor:
-        facts = MachineFacts(
-            "m", "m", "", "", ("", ""), lambda _: None, lambda *event: self.events.append(event)
-        )
-        changed = lambda state, *_: self.states.append(state)  # noqa: E731
-        return Supervisor(driver, facts, self.clock, changed)
-
-    def test_settles(self) -> None:
-        """A line that hangs is waited for a short time, and a machine that starts until it has started."""
-        self.supervisor.power_on()
-        settled = self.supervisor.when_settled()
-        self.clock.advance(1.9)
-        self.assertNoResult(settled)
-        self.clock.advance(0.1)
-        self.successResultOf(settled)
-        other = MemoryDriver()
-        other.later = True
-        supervisor = self.supervised(other)
+    def test_far_end_hangs(self) -> None:
+        """A line that does not close holds up the stop of the runtime for a short time only."""
+        driver, clock = OneLineDriver(), Clock()
+        facts = MachineFacts("m", "default/m", "", "", ("", ""), lambda _: None, lambda *_: None)
+        supervisor = Supervisor(driver, facts, clock, lambda *_: None)
         supervisor.power_on()
-        settled = supervisor.when_settled()
-        self.clock.advance(60)
-        self.assertNoResult(settled)
-
-    def test_given_up(self) -> None:
-        """It is given up without an Event; its viewers stay, and see the line that opens later."""
-        self.supervisor.power_on()
-        assert self.supervisor.console is not None
-        user = MemoryStream(self.supervisor.console.viewer())
-        self.assertEqual(
-            self.successResultOf(Deferred.fromCoroutine(self.supervisor.suspend())), b""
-        )
-        (run,) = self.driver.runs
-        assert isinstance(run, LineRun)
-        self.assertEqual((run.leaves, self.supervisor.is_starting), (1, False))
-        self.clock.advance(60)
-        self.assertEqual(len(self.driver.runs), 1)
-        self.successResultOf(Deferred.fromCoroutine(self.supervisor.unsuspend(None, b"")))
-        self.assertEqual((self.events, user.ending), ([], None))
-        assert self.driver.runs[-1].opening is not None
-        self.driver.runs[-1].opening.callback(None)
-        self.driver.runs[-1].says(b"hello")
-        self.assertEqual(bytes(user.got), b"hello")
-        self.assertEqual([each[1] for each in self.events], ["Started"])
-        self.assertEqual(self.states[-1], pb.MACHINE_RUNNING)
+        driver.runs[-1].stopping = closing = Deferred()
+        released = supervisor.release(OFF, keep=True)
+        clock.advance(1.9)
+        self.assertNoResult(released)
+        clock.advance(0.1)
+        self.successResultOf(released)
+        closing.callback(None)
+        self.assertEqual(driver.runs[-1].stops, 1)
 
 
 @implementer(IRestartPolicy)

@@ -167,10 +167,6 @@ class Floor:
         if participant.role is Role.WRITER:
             self.remind(participant)
 
-    def restore(self, participant: Participant) -> None:
-        """Add a session of an earlier process, with the role that it had there."""
-        self._participants.append(participant)
-
     def leave(self, participant: Participant) -> None:
         if participant in self:
             self._participants.remove(participant)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
@@ -82,23 +81,6 @@ class InputConsole(Protocol):
     def typed(self, data: bytes, viewer: EchoUser) -> None: ...
 
 
-@dataclass(frozen=True)
-class InputState:
-    """
-    The input of a session that goes on in another process.
-
-    :param restarted_at: where the present boot of the machine begins, if input may have been typed
-        before.
-    """
-
-    discarded: Ending | None
-    is_told: bool
-    missing_people: str
-    has_ended: bool
-    bytes_to_machine: int
-    restarted_at: int | None
-
-
 class ViewerInput:
     """
     The input of a viewer.
@@ -124,27 +106,6 @@ class ViewerInput:
         self._why = ""  # the last reason for discarding them
         self._ended_at: float | None = None
         self._quiet: IDelayedCall | None = None
-
-    @property
-    def state(self) -> InputState:
-        return InputState(
-            self._discarded,
-            self._is_told,
-            self._missing_people,
-            self.has_ended,
-            self.bytes_to_machine,
-            self._restarted_at if self.is_behind else None,
-        )
-
-    def restore(self, state: InputState) -> None:
-        self._discarded, self._is_told = state.discarded, state.is_told
-        self._told_at = self._console.clock.seconds()
-        self._missing_people = state.missing_people
-        self.bytes_to_machine = state.bytes_to_machine
-        if state.restarted_at is not None:
-            self.fall_behind(state.restarted_at)
-        if state.has_ended:
-            self._ended_at = self._console.clock.seconds()
 
     # Input of the user.
 
@@ -237,11 +198,6 @@ class ViewerInput:
         """
         self._of_outage = None if self._is_told else DroppedKeys()
         self._is_told = False  # the notice may be lost
-
-    @property
-    def awaits_answer(self) -> bool:
-        """True until the client's answer says that earlier input has arrived."""
-        return self.is_behind or self._of_outage is not None
 
     def all_arrived(self) -> None:
         """
@@ -364,10 +320,6 @@ class ViewerInput:
             self._viewer.finish(self._discarded)
         elif self._ended_at is None:
             self._ended_at = self._console.clock.seconds()
-            self.resume_waiting()
-
-    def resume_waiting(self) -> None:
-        if self._ended_at is not None:
             self._wait_for_quiet(self._console.limits.quiet_seconds)
 
     def stop_waiting(self) -> None:

@@ -47,8 +47,6 @@ class InterruptedConsole(Protocol):
     @property
     def floor(self) -> Floor: ...
     @property
-    def is_live(self) -> bool: ...
-    @property
     def boot_offset(self) -> int: ...
 
 
@@ -72,7 +70,9 @@ class Interruption:
     def begin(self, ending: Ending) -> None:
         """Let the sessions wait; the newest ending of the line replaces an earlier one."""
         before, self._ending = self.why, ending
-        self.unsuspend()
+        if self._timer is None:
+            seconds = self._console.limits.restart_seconds
+            self._timer = self._console.clock.callLater(seconds, self._expire)
         for viewer in self._console.viewers:
             if viewer.is_ending:
                 continue
@@ -94,30 +94,14 @@ class Interruption:
             viewer.input.restarted(self._console.boot_offset)
 
     def stop(self) -> None:
-        self.suspend()
         self._ending = None
-
-    def suspend(self) -> None:
         timer, self._timer = self._timer, None
         if timer is not None:
             timer.cancel()
 
-    def unsuspend(self) -> None:
-        """Start the waiting time anew."""
-        if self._ending is not None and self._timer is None:
-            seconds = self._console.limits.restart_seconds
-            self._timer = self._console.clock.callLater(seconds, self._expire)
-
     @property
     def ending(self) -> Ending | None:
         return self._ending
-
-    def restore(self, viewer: WaitingViewer, ending: Ending) -> None:
-        if self._console.is_live:
-            viewer.input.restarted(self._console.boot_offset)
-        else:
-            viewer.input.is_interrupted, self._ending = True, ending
-            self.unsuspend()
 
     def _waiting(self) -> list[WaitingViewer]:
         return [each for each in self._console.viewers if each.input.is_interrupted]

@@ -31,34 +31,23 @@ class Line(Protocol):
     transport: Any  # provides ILineTransport
 
     def __init__(self, user: LineUser, number: int) -> None:
-        self._user: LineUser | None = user
-        self._number = number
-
-    def let_go(self) -> None:
-        """Ignore from now on what the line does."""
-        self.transport.unregisterProducer()
-        self._user = None
+        self._user, self._number = user, number
 
     def dataReceived(self, data: bytes) -> None:
-        if self._user is not None:
-            self._user.printed(data)
+        self._user.printed(data)
 
     def notice_received(self, text: bytes) -> None:
         """Show a notice of the line to the viewers."""
-        if self._user is not None:
-            self._user.noticed(text)
+        self._user.noticed(text)
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
-        if self._user is not None:
-            self._user.line_lost(self._number, ending_of(reason), has_exited(reason))
+        self._user.line_lost(self._number, ending_of(reason), has_exited(reason))
 
     def pauseProducing(self) -> None:
-        if self._user is not None:
-            self._user.line_accepts(False)
+        self._user.line_accepts(False)
 
     def resumeProducing(self) -> None:
-        if self._user is not None:
-            self._user.line_accepts(True)
+        self._user.line_accepts(True)
 
     def stopProducing(self) -> None:
         """Do nothing: ``connectionLost`` follows."""

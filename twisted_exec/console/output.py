@@ -12,9 +12,8 @@ whatever reads input now.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 
 from twisted.internet.interfaces import IDelayedCall
 
@@ -40,23 +39,6 @@ a terminal without marks, whose modes are followed.
 _MOST_NOTICES = 16
 _LONGEST_PROMPT = 512
 _MOVES = re.compile(rb"\x1b\[[\d;]*[A-Hfd]")
-
-
-@dataclass(frozen=True)
-class OutputState:
-    """
-    The output of a session that goes on in another process.
-
-    :param oldest: the offset of the oldest output that the user may have.
-    :param bytes_to_user: output that was written, without notices.
-    :param live_from: output before this offset is history for the stream.
-    """
-
-    offset: int
-    oldest: int
-    notices: Mapping[Notice, int]
-    bytes_to_user: int
-    live_from: int = 0
 
 
 class HarmlessOutput:
@@ -128,7 +110,6 @@ class ViewerOutput:
         "_resting",
         "_stream",
         "_written",
-        "bytes_to_user",
         "last",
         "offset",
         "oldest",
@@ -148,7 +129,6 @@ class ViewerOutput:
         self.offset = self.oldest = oldest
         self.skipped = 0
         self.last: int | None = None
-        self.bytes_to_user = 0
         self._journal, self._drained, self._answers = journal, drained, answers
         self._stream: IAttachmentTransport | None = None
         self._marks: IMarkTransport | None = None
@@ -218,23 +198,7 @@ class ViewerOutput:
             end = self._journal.end if self.last is None else self.last
             self._marks.send_mark(At(Position(self._journal.epoch, offset), exact, end))
 
-    @property
-    def state(self) -> OutputState:
-        """
-        The state for another process; its offset is before skipped output of which the user does
-        not know yet.
-        """
-        offset = self.offset - self.skipped
-        notices = dict(self._notices)
-        return OutputState(offset, self.oldest, notices, self.bytes_to_user, self._live_from)
-
-    def restore(self, state: OutputState) -> None:
-        self.offset, self.oldest = state.offset, state.oldest
-        self.bytes_to_user, self._live_from = state.bytes_to_user, state.live_from
-        self._notices.update(state.notices)
-        self._catching_up = True
-
-    def suspend(self) -> None:
+    def await_stream(self) -> None:
         """Stop writing until there is another stream."""
         self.stop()
         self._catching_up = True
@@ -378,7 +342,6 @@ class ViewerOutput:
             if self._filtered >= _FILTERED_BYTES:
                 self._resting = self._later(self._rested)
         self.offset += len(data)
-        self.bytes_to_user += len(data)
         if self._is_terminal and self._marks is None:
             self._write_followed(data)
         else:

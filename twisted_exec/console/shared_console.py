@@ -31,7 +31,7 @@ from twisted_exec.console.pacing import Pacing
 from twisted_exec.console.rate_limit import RateLimit
 from twisted_exec.console.shared_console_limits import DEFAULT_LIMITS, ConsoleLimits
 from twisted_exec.console.unrecorded import UnrecordedConsole
-from twisted_exec.console.viewer import Viewer, ViewerState
+from twisted_exec.console.viewer import Viewer
 from twisted_exec.console.viewers import Viewers
 from twisted_exec.journal.interfaces import IJournal, recent_offset
 from twisted_exec.journal.journal import Journal
@@ -58,7 +58,7 @@ class ConsoleLife(Enum):
     """The phases of a console's life; :data:`CONSOLE_TRANSITIONS` has their order."""
 
     NEW = "new"
-    """It has no line, or has let go of it."""
+    """It has had no line yet."""
     OPENING = "opening"
     """Its line is being connected."""
     LIVE = "live"
@@ -73,17 +73,13 @@ class ConsoleLife(Enum):
 
 CONSOLE_TRANSITIONS: Mapping[ConsoleLife, frozenset[ConsoleLife]] = {
     ConsoleLife.NEW: frozenset({ConsoleLife.OPENING, ConsoleLife.WAITING, ConsoleLife.OVER}),
-    ConsoleLife.OPENING: frozenset(
-        {ConsoleLife.NEW, ConsoleLife.LIVE, ConsoleLife.WAITING, ConsoleLife.OVER}
-    ),
-    ConsoleLife.LIVE: frozenset({ConsoleLife.NEW, ConsoleLife.WAITING, ConsoleLife.OVER}),
+    ConsoleLife.OPENING: frozenset({ConsoleLife.LIVE, ConsoleLife.WAITING, ConsoleLife.OVER}),
+    ConsoleLife.LIVE: frozenset({ConsoleLife.WAITING, ConsoleLife.OVER}),
     ConsoleLife.WAITING: frozenset({ConsoleLife.REOPENING, ConsoleLife.OVER}),
     ConsoleLife.REOPENING: frozenset({ConsoleLife.LIVE, ConsoleLife.WAITING, ConsoleLife.OVER}),
     ConsoleLife.OVER: frozenset(),
 }
 """What may follow each phase of a console's life."""
-
-_WITHOUT_LINE = frozenset({ConsoleLife.NEW, ConsoleLife.WAITING, ConsoleLife.OVER})
 
 
 def _never(ending: Ending, has_exited: bool) -> bool:
@@ -103,7 +99,6 @@ class SharedConsole(Living[ConsoleLife]):
         no user has the floor.
     :ivar life: the phase of its life.
     :ivar is_new_boot: the machine starts with the line.
-    :ivar unsent: input that the line gets before any other once it is open.
     :ivar announcement: see :meth:`announce`.
     """
 
@@ -134,7 +129,6 @@ class SharedConsole(Living[ConsoleLife]):
         self.last_output_at = clock.seconds()
         self.ending: Ending | None = None
         self.is_new_boot = False
-        self.unsent = b""
         self.announcement = ""
         self.size = size
         self._console = console
@@ -204,21 +198,9 @@ class SharedConsole(Living[ConsoleLife]):
         """Create the attachment for one more user."""
         return Viewer(self, self._viewers, banner)
 
-    def restore(self, state: ViewerState) -> Viewer | None:
-        """
-        Add a viewer that goes on from an earlier process.
-
-        :return: ``None`` if the console has ended, or has another journal.
-        """
-        if self.ending is not None or self.journal.epoch != state.epoch:
-            return None
-        viewer = self.viewer()
-        self._viewers.restore(viewer, state)
-        return viewer
-
     def open(self) -> Deferred[None]:
         """
-        Open the line; call this once for each line, and again after :meth:`suspend`.
+        Open the line; call this once for each line.
 
         :return: fires when the line is open; fails as the console's ``connect`` does, or with
             :class:`LineEnded` if the console is over. A failure ends the viewers, unless they wait
@@ -251,38 +233,6 @@ class SharedConsole(Living[ConsoleLife]):
                 self._become(ConsoleLife.WAITING)
             self._wait(ending)
 
-    def suspend(self) -> None:
-        """
-        Let go of the line, which goes on without this console, and of the journal.
-
-        Viewers stay: they get no output, and their input waits. A line that is being opened is given
-        up.
-        """
-        self._viewers.suspend()
-        self.interruption.suspend()
-        if self._opening is not None:
-            is_next = self.life is ConsoleLife.REOPENING
-            self._become(ConsoleLife.WAITING if is_next else ConsoleLife.NEW)
-            self._line_number += 1
-            self._cancel_opening()
-        elif self.life not in _WITHOUT_LINE:
-            self._become(ConsoleLife.NEW)
-            self._let_go()
-
-    def unsuspend(self, console: IConsole | None = None) -> None:
-        """Go on after :meth:`suspend`; the line is opened by :meth:`open`."""
-        if console is not None:
-            self._console = console
-            if self.size is not None:
-                console.window_changed(self.size)
-        self._viewers.unsuspend()
-        self.interruption.unsuspend()
-        self._viewers.attendance_changed()
-
-    @property
-    def is_suspended(self) -> bool:
-        return self._viewers.is_suspended
-
     def when_line_over(self) -> Deferred[Ending]:
         """
         :return: fires when the line has ended, could not be opened, or was closed.
@@ -295,9 +245,6 @@ class SharedConsole(Living[ConsoleLife]):
         return waiter
 
     def window_changed(self, size: TerminalSize) -> None:
-        if self.is_suspended:
-            self.size = size
-            return
         if size != self.size:
             self.size = size
             self.journal.resized(size.rows, size.columns)
@@ -331,11 +278,6 @@ class SharedConsole(Living[ConsoleLife]):
 
     def recordings_changed(self) -> None:
         self._viewers.recordings_changed()
-
-    def restore_size(self, size: TerminalSize) -> None:
-        """Set the size that the line has had since before this process."""
-        self.size = size
-        self._console.window_changed(size)
 
     # Called by viewers.
 
@@ -478,44 +420,20 @@ class SharedConsole(Living[ConsoleLife]):
         elif self.life is ConsoleLife.OPENING:
             self.end(ending)
 
-    def _cancel_opening(self) -> None:
-        opening, self._opening = self._opening, None
-        if opening is not None:
-            opening.cancel()
-
     def _go_live(self, line: Line) -> None:
         self._line = line
         self._old_until = 0.0 if self.is_new_boot else self.clock.seconds() + _OLD_OUTPUT_SECONDS
         if self._console.paced:
             self._pacing.use(line.transport)
-        unsent, self.unsent = self.unsent, b""
-        if unsent:
-            line.transport.write(unsent)
         line.transport.registerProducer(line, True)
         self.interruption.end()
         self.line_accepts(True)
         self._pacing.follow()
 
     def _wait(self, ending: Ending) -> None:
-        self.unsent = b""
         self.interruption.begin(ending)
         self._viewers.update_input()  # the line may have held back what is to be discarded
         self._drop_line(ending)
-
-    def _let_go(self) -> None:
-        line, self._line = self._line, None
-        assert line is not None
-        self._forget_line()
-        line.let_go()
-
-    def _forget_line(self) -> None:
-        self._line_writable = False
-        self._echo_time.forget()
-        self.hidden_echo.stop()
-        self._pacing.stop()
-        if self._breaking is not None:
-            self._breaking.cancel()
-            self._breaking = None
 
     def _finish(self, ending: Ending) -> None:
         self.ending = ending
@@ -529,11 +447,19 @@ class SharedConsole(Living[ConsoleLife]):
         self._line_ending = ending
         self._line_number += 1
         line, self._line = self._line, None
-        self._forget_line()
+        self._line_writable = False
+        self._echo_time.forget()
+        self.hidden_echo.stop()
+        self._pacing.stop()
+        if self._breaking is not None:
+            self._breaking.cancel()
+            self._breaking = None
         if line is not None:
             line.transport.unregisterProducer()
             line.transport.loseConnection()
-        self._cancel_opening()
+        opening, self._opening = self._opening, None
+        if opening is not None:
+            opening.cancel()
         waiting, self._waiting = self._waiting, []
         for waiter in waiting:
             waiter.callback(ending)

@@ -11,7 +11,6 @@ ended has left the console; a new stream gets the rest of its output and its end
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
@@ -24,8 +23,8 @@ from twisted_exec.api.obstacles import Obstacle, because
 from twisted_exec.api.status import APIError, BadRequest, TooManyRequests
 from twisted_exec.console import acts
 from twisted_exec.console.acts import ActReports
-from twisted_exec.console.input import InputConsole, InputState, ViewerInput
-from twisted_exec.console.output import HarmlessOutput, OutputState, ViewerOutput
+from twisted_exec.console.input import InputConsole, ViewerInput
+from twisted_exec.console.output import HarmlessOutput, ViewerOutput
 from twisted_exec.journal.interfaces import IReadableJournal
 from twisted_exec.streaming.interfaces import (
     Break,
@@ -49,8 +48,6 @@ from twisted_exec.wire.stream_options import StreamOptions
 _STALLED_SECONDS = 10.0
 _MOST_REFUSALS = 5
 """Refused messages of which a session is told in a second: more than its user can type."""
-_RETURN_SECONDS = 10.0
-"""Time after a change of the process until a session without a stream counts as away."""
 
 
 class ViewedConsole(InputConsole, Protocol):
@@ -62,8 +59,6 @@ class ViewedConsole(InputConsole, Protocol):
     def journal(self) -> IReadableJournal: ...
     @property
     def scrollback_start(self) -> int: ...
-    @property
-    def is_suspended(self) -> bool: ...
     @property
     def size(self) -> TerminalSize | None: ...
     def window_changed(self, size: TerminalSize) -> None: ...
@@ -121,7 +116,6 @@ class Viewer:
         self._ending: Ending | None = None
         self._ended = False
         self._stall: IDelayedCall | None = None
-        self._return: IDelayedCall | None = None
         self._size: TerminalSize | None = None
         self._knows_drawn_size = False
         self._is_role_doubtful = False  # the user may not have the notice about the role
@@ -155,23 +149,8 @@ class Viewer:
         return self._banner if self._options is not None and self._options.tty else ()
 
     @property
-    def options(self) -> StreamOptions:
-        """The options of the stream; the default before there is one."""
-        return self._options or StreamOptions()
-
-    @property
-    def transport(self) -> IAttachmentTransport | None:
-        """The stream; ``None`` while there is none."""
-        return self._transport
-
-    @property
     def bytes_to_machine(self) -> int:
         return self.input.bytes_to_machine
-
-    @property
-    def bytes_to_user(self) -> int:
-        """Output that was sent, without notices, for audit; repeated output counts again."""
-        return self.output.bytes_to_user
 
     @property
     def oldest(self) -> Position:
@@ -285,7 +264,7 @@ class Viewer:
             self._leave()  # a new stream gets the rest of the output and the ending
         else:
             self.is_away = True
-            self.output.suspend()
+            self.output.await_stream()
             self._viewers.went_away()
 
     def resumed(self, transport: IMarkTransport, position: Position) -> None:
@@ -298,7 +277,6 @@ class Viewer:
             return
         if self._transport is not None:  # the user has noticed a loss before this process
             self._leave_stream()
-        self._cancel_return()
         could_write = self.may_write
         self._use(transport)
         self.terms, self.is_away = transport.terms, False
@@ -332,91 +310,10 @@ class Viewer:
         return True
 
     def answered(self) -> None:
-        if self._console.is_suspended:
-            return  # input before the answer still waits, see unsuspend
         self.input.all_arrived()
         if self.input.is_behind and not self.input.is_interrupted:
             self.input.caught_up()
             self._viewers.update_input_of(self)
-
-    def suspend(self) -> None:
-        """Let the stream rest with the console, unless the session is ending."""
-        if self.is_ending:
-            return
-        self._cancel_timers()
-        self.output.suspend()
-        if self._transport is not None:
-            self._transport.unregisterProducer()
-            if IMarkTransport.providedBy(self._transport):
-                self._transport.hold_acks(True)
-
-    def unsuspend(self) -> None:
-        if self.is_ending:
-            return
-        if self._transport is not None:
-            self.output.use(self._transport)
-            self._transport.registerProducer(self, True)
-            if IMarkTransport.providedBy(self._transport):
-                self._transport.hold_acks(False)
-            self.output.pump()
-        if self.input.awaits_answer:
-            self.ask()  # an answer that came meanwhile does not count
-        self.input.resume_waiting()
-
-    def continued(self, transport: IAttachmentTransport) -> None:
-        """
-        Use the stream of an earlier process, which has got everything before the present place in
-        the output; called after :meth:`expect`.
-        """
-        self._cancel_return()
-        self._use(transport)
-        self.has_plain_client = True
-        self._viewers.came_back(self)
-
-    @property
-    def state(self) -> ViewerState | None:
-        if self._options is None or self.is_ending:
-            return None
-        interruption = self._console.interruption
-        return ViewerState(
-            session=self._session,
-            joined_as=self.joined_as,
-            user=self._user,
-            terms=self.terms,
-            options=self._options,
-            role=self._role,
-            is_role_doubtful=self._is_role_doubtful or self._role is not self._role_at_start,
-            is_away=self.is_away,
-            size=self._size,
-            epoch=self._console.journal.epoch,
-            output=self.output.state,
-            input=self.input.state,
-            waits_after=interruption.ending if self.input.is_interrupted else None,
-        )
-
-    def restore(self, state: ViewerState) -> None:
-        """Take the place of a viewer of an earlier process; :meth:`expect` follows."""
-        self._session, self.joined_as, self._user = state.session, state.joined_as, state.user
-        self.terms, self._options = state.terms, state.options
-        self._role = self._role_at_start = state.role
-        self._is_role_doubtful, self.is_away = state.is_role_doubtful, state.is_away
-        self._size = state.size
-        self.output.restore(state.output)
-        self.input.restore(state.input)
-
-    def expect(self) -> None:
-        self.input.resume_waiting()
-        if not self.is_away:
-            # Other users notice nothing of the change of the process if this user is back soon.
-            self._return = self._console.clock.callLater(_RETURN_SECONDS, self._not_back)
-
-    def _cancel_return(self) -> None:
-        if self._return is not None and self._return.active():
-            self._return.cancel()
-
-    def _not_back(self) -> None:
-        self.is_away = True
-        self._viewers.went_away()
 
     def _leave_stream(self) -> None:
         assert self._transport is not None
@@ -425,6 +322,9 @@ class Viewer:
         self.output.stop()
         # A notice of a change while this stream was open may be lost with it.
         self._is_role_doubtful |= self._role is not self._role_at_start
+        self._cancel_stall()
+
+    def _cancel_stall(self) -> None:
         if self._stall is not None and self._stall.active():
             self._stall.cancel()
 
@@ -619,37 +519,7 @@ class Viewer:
 
     def _leave(self) -> None:
         self._ended = True
-        self._cancel_timers()
+        self.input.stop_waiting()
+        self._cancel_stall()
         self.output.stop()
         self._viewers.leave(self)
-
-    def _cancel_timers(self) -> None:
-        self.input.stop_waiting()
-        for timer in (self._stall, self._return):
-            if timer is not None and timer.active():
-                timer.cancel()
-
-
-@dataclass(frozen=True)
-class ViewerState:
-    """
-    A viewer for another process.
-
-    :param is_role_doubtful: the user may not have the notice about the role.
-    :param waits_after: the ending of the line whose successor the session waits for; ``None`` if it
-        does not wait.
-    """
-
-    session: str
-    joined_as: str
-    user: str
-    terms: Terms
-    options: StreamOptions
-    role: Role
-    is_role_doubtful: bool
-    is_away: bool
-    size: TerminalSize | None
-    epoch: str
-    output: OutputState
-    input: InputState
-    waits_after: Ending | None

@@ -12,7 +12,7 @@ from twisted_exec.console.output import HarmlessOutput
 from twisted_exec.console.presence import Presence
 from twisted_exec.console.rate_limit import RateLimit
 from twisted_exec.console.required_people import missing_people
-from twisted_exec.console.viewer import ViewedConsole, Viewer, ViewerState
+from twisted_exec.console.viewer import ViewedConsole, Viewer
 from twisted_exec.journal.interfaces import IJournal
 from twisted_exec.streaming.interfaces import TOO_MANY_VIEWERS, Ending, Position, Role, TerminalSize
 from twisted_exec.wire.marks import Notice, NoticeKind
@@ -73,8 +73,6 @@ class Viewers:
             lambda: self.missing_people,
             lambda: console.size,
         )
-        # Sessions and their users while the console is suspended.
-        self._left_meanwhile: list[tuple[str, str]] | None = None
         self._may_be_withheld = False  # a policy may withhold the input of a viewer
 
     def __iter__(self) -> Iterator[Viewer]:
@@ -98,11 +96,10 @@ class Viewers:
     def attendance_changed(self) -> None:
         if self._console.ending is not None:
             return
-        if not self.is_suspended:
-            self._presence.changed()
-            self._follow_size()
-            if self.input_rate.is_paused:
-                self.update_input()  # an observer's input waits no longer: it is discarded
+        self._presence.changed()
+        self._follow_size()
+        if self.input_rate.is_paused:
+            self.update_input()  # an observer's input waits no longer: it is discarded
         missing = self.missing_people
         if not missing and not self._may_be_withheld:
             return
@@ -123,15 +120,15 @@ class Viewers:
             self._console.window_changed(sizes[-1])
 
     def recordings_changed(self) -> None:
-        if self._console.ending is None and not self.is_suspended:
+        if self._console.ending is None:
             self._presence.recordings_changed()
 
     def size_changed(self) -> None:
-        if self._console.ending is None and not self.is_suspended:
+        if self._console.ending is None:
             self._presence.size_changed()
 
     def role_changed(self, viewer: Viewer) -> None:
-        if viewer in self._all and not self.is_suspended:
+        if viewer in self._all:
             self._console.journal.role_changed(
                 viewer.joined_as, viewer.user, viewer.role.name.lower()
             )
@@ -168,7 +165,7 @@ class Viewers:
 
     def update_input_of(self, viewer: Viewer) -> None:
         is_read = self._console.accepts_input or viewer.input.is_discarded
-        if is_read and not viewer.input.is_slowed and not self.is_suspended:
+        if is_read and not viewer.input.is_slowed:
             viewer.resume_input()
         else:
             viewer.pause_input()
@@ -225,15 +222,6 @@ class Viewers:
             return None  # not known at present
         return boots[-1].offset if boots and boots[-1].number > 1 else None
 
-    def restore(self, viewer: Viewer, state: ViewerState) -> None:
-        viewer.restore(state)
-        self._may_be_withheld = True
-        if state.waits_after is not None:
-            self._console.interruption.restore(viewer, state.waits_after)
-        self._all.append(viewer)
-        self.floor.restore(viewer)
-        viewer.expect()
-
     def went_away(self) -> None:
         self.floor.follow_presence()
         self.attendance_changed()
@@ -251,10 +239,7 @@ class Viewers:
             self._all.remove(viewer)
             if not self._all:
                 self.harmless_output.forget()
-            if self._left_meanwhile is None:
-                self._console.journal.left(viewer.joined_as, viewer.user)
-            else:
-                self._left_meanwhile.append((viewer.joined_as, viewer.user))
+            self._console.journal.left(viewer.joined_as, viewer.user)
         if self._console.ending is None:
             self.floor.leave(viewer)
             self.attendance_changed()
@@ -268,7 +253,7 @@ class Viewers:
         the machine prints, and a script would read it. The audit log has each message that is
         passed on.
         """
-        if self.is_suspended or self._console.ending is not None:
+        if self._console.ending is not None:
             return  # the client has no receipt, and says so
         others = [each for each in self if each is not sender and not each.is_ending]
         if not others:
@@ -288,34 +273,6 @@ class Viewers:
         away = [name_for(each, sender) for each in others if each.is_away]
         receipt = _receipt(text, here.count(False), sum(here), away)
         sender.tell(Notice(receipt, NoticeKind.RECEIPT))
-
-    # Suspension.
-
-    @property
-    def is_suspended(self) -> bool:
-        return self._left_meanwhile is not None
-
-    def suspend(self) -> None:
-        """
-        Let output and input wait; nothing is written to the journal, which another process may
-        have.
-        """
-        self._left_meanwhile = []
-        self.update_input()
-        for viewer in self:
-            viewer.suspend()
-        self._presence.stop()
-        self.floor.stop()
-        self.input_rate.stop()
-
-    def unsuspend(self) -> None:
-        """Go on after :meth:`suspend`, and record the viewers that have left meanwhile."""
-        left, self._left_meanwhile = self._left_meanwhile or [], None
-        for joined_as, user in left:
-            self._console.journal.left(joined_as, user)
-        self.update_input()
-        for viewer in self:
-            viewer.unsuspend()
 
 
 def _receipt(text: str, readers: int, others: int, away: Collection[str]) -> str:

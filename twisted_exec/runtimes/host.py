@@ -8,9 +8,8 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, gatherResults
 from twisted.python.components import proxyForInterface
-from zope.interface import implementer
 
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.console.acts import MESSAGE, Act
@@ -24,9 +23,7 @@ from twisted_exec.iri.interfaces import (
 from twisted_exec.iri.request_cache import RequestCache, StreamLinks
 from twisted_exec.journal.interfaces import IFollowedJournal
 from twisted_exec.journal.store import JournalMetrics
-from twisted_exec.program.handover.interfaces import IHandsOver, ServiceState
 from twisted_exec.program.interfaces import IAuditSink
-from twisted_exec.runtimes.handover import RuntimeHandOver
 from twisted_exec.runtimes.processes import ProcessTable
 from twisted_exec.runtimes.recordings.metrics import RecordingMetrics
 from twisted_exec.runtimes.service import MARK, MachineRuntime
@@ -50,7 +47,6 @@ class _RuntimeInterfaces(IMachineRuntime, IMachineLogs, IConsoleAlerts, IConsole
 _Runtime: Any = proxyForInterface(_RuntimeInterfaces, "runtime")
 
 
-@implementer(IHandsOver)
 class RuntimeHost(_Runtime, StreamHost):  # type: ignore[misc]
     """
     Runs a runtime, and provides its interfaces.
@@ -59,7 +55,6 @@ class RuntimeHost(_Runtime, StreamHost):  # type: ignore[misc]
     """
 
     label = "machine runtime"
-    state_version = 2  # 1 (0.2.0): the old process goes on to serve the streams of stock clients
     streams: StreamServer
 
     def __init__(
@@ -97,6 +92,7 @@ class RuntimeHost(_Runtime, StreamHost):  # type: ignore[misc]
             cache,
             audit,
             reactor,
+            program=settings.program,
             drain_seconds=settings.drain_seconds,
             limits=settings.sessions,
             read_log=self.runtime.read_log,
@@ -107,10 +103,8 @@ class RuntimeHost(_Runtime, StreamHost):  # type: ignore[misc]
         )
         self._serve(self.runtime, state=self._probe_state, classes=self._probe_classes)
         self.shipping: Shipping | None = None
-        self._has_shipped = False
         if settings.shipping is not None:
             self.shipping = Shipping(settings.shipping, self.streams.registry, reactor)
-        self._handover = RuntimeHandOver(self, reactor)
         JournalMetrics(self.streams.registry, self.runtime.journals)
         if settings.recording.make_store is not None:
             self.runtime.upload_metrics.register(self.streams.registry)
@@ -137,54 +131,30 @@ class RuntimeHost(_Runtime, StreamHost):  # type: ignore[misc]
 
     async def start(self) -> None:
         self._check()
-        await self._handover.prepare_machines()
+        await self.runtime.prepare()
         secret = os.path.join(self.settings.state_directory, "resume-secret")
         self.streams.kept_sessions.start(read_secret(secret))
-        await self._handover.prepare_sessions()
         await self._listen(lambda: self.runtime.directory)
         self.runtime.startService()
-        self.start_shipping()
+        if self.shipping is not None:
+            self.shipping.startService()
+            for journal, facts in self.runtime.journals.deleted_machines():
+                self._ship(facts, journal)  # lines that the last runtime has not sent
         self.streams.startService()
         self._serve_iri()
 
-    def start_shipping(self) -> None:
-        """Start to ship console lines, also those of deleted machines."""
-        if self.shipping is None:
-            return
-        self.shipping.startService()
-        if self._has_shipped:
-            for facts, journal in self.runtime.open_journals():
-                self._ship(facts, journal)
-        self._has_shipped = True
-        for journal, facts in self.runtime.journals.deleted_machines():
-            self._ship(facts, journal)  # lines that the last runtime has not sent
-
     async def stop(self) -> None:
-        await self._screen_processes.close()
-        if self._handover.is_retired:
-            await self.streams.stopService()
-            return  # another process has everything else
-        if self._handover.is_frozen:
-            await self._handover.thaw()  # the machines that end with this process must end
-        await self._stop_iri()
-        await self.streams.stopService()
+        # Poollets always wait for matches of alerts: without answers their calls would take seconds.
+        self.runtime.machines.stop_reports()
+        stopping = [
+            Deferred.fromCoroutine(self._stop_iri()),
+            self.streams.stopService(),
+            self._screen_processes.close(),
+        ]
         if self.shipping is not None and self.shipping.running:
-            await self.shipping.stopService()  # before the journals close
+            stopping.append(self.shipping.stopService())  # before the journals close
+        await gatherResults(stopping)
         await self.runtime.stopService()
-
-    # IHandsOver.
-
-    def inherit(self, inherited: ServiceState) -> None:
-        self._handover.inherit(inherited)
-
-    def freeze(self) -> Deferred[ServiceState]:
-        return Deferred.fromCoroutine(self._handover.freeze())
-
-    def thaw(self) -> Deferred[None]:
-        return Deferred.fromCoroutine(self._handover.thaw())
-
-    def retire(self, linger_seconds: float) -> Deferred[None]:
-        return Deferred.fromCoroutine(self._handover.retire(linger_seconds))
 
     # Probes.
 

@@ -196,10 +196,8 @@ class ISharedLineTransport(ILineTransport):
     """
     The transport of one connection of a line that is reopened after a loss.
 
-    It may also have ``window_changed(size)``, ``hand_on()`` and ``is_continued``. ``hand_on()``
-    closes the transport so that the next connection goes on without a loss, and returns the input
-    that was not sent; ``is_continued`` is true of such a next connection. The transport must have ``send_break(milliseconds)`` if the line is ``breakable``.
-    ``pauseProducing`` must work for every line.
+    It may also have ``window_changed(size)``, and must have ``send_break(milliseconds)`` if the line
+    is ``breakable``. ``pauseProducing`` must work for every line.
     """
 
     def abortConnection() -> None:
@@ -272,28 +270,18 @@ class IJournalWriter(Interface):
 class IReleasable(Interface):
     """A run whose machine can be left running."""
 
-    def release() -> bytes | None:
+    def release() -> Deferred[None]:
         """
-        Disconnect from the machine, which continues without the runtime.
+        Disconnect from the machine, in any state as ``stop``; it continues without the runtime.
 
-        :return: input that the machine has not got and nothing else keeps; ``None`` for none.
+        Input that the machine has not got yet must reach it before that of the next runtime.
+
+        :return: fires when a start that was under way is over, and the machine is released.
         """
 
 
 class IReopenable(Interface):
     """A run of a line that exists without the runtime; ``stop`` only closes the line."""
-
-    is_continued = Attribute(
-        "True if the line goes on where an earlier run left it, without a loss (bool)."
-    )
-
-    def leave() -> Deferred[bytes]:
-        """
-        Close the line so that the next run opens it with the least loss, in a bounded time: another
-        process waits for that.
-
-        :return: fires with input that was not sent.
-        """
 
 
 Build = Callable[[Any, ProcessTable], IMachineDriver]

@@ -133,28 +133,14 @@ class MachineRecord:
         )
         return pb.Machine(metadata=self.metadata, spec=self.spec, status=status)
 
-    def export(self) -> pb.Machine:
-        """Return metadata and spec with the ignition data, for :meth:`Machines.add`."""
+    def stored(self) -> pb.Machine:
+        """Return metadata and spec with the ignition data, for :meth:`MachineRecords.add`."""
         machine = pb.Machine(metadata=self.metadata, spec=self.spec)
         machine.spec.ignition_data = self.ignition_data
         return machine
 
     def _handle(self, name: str) -> str:
         return f"{self.id}/{name}"
-
-
-@dataclass(frozen=True)
-class Inherited:
-    """
-    A machine that goes on from another process.
-
-    :param unsent: input that the machine has not got.
-    :param is_on: it is perhaps on, also if it is to be off.
-    """
-
-    machine: pb.Machine
-    unsent: bytes = field(default=b"", repr=False)
-    is_on: bool = False
 
 
 @dataclass

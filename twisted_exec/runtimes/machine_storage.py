@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 
 from google.protobuf.message import DecodeError
@@ -52,10 +52,7 @@ class MachineStorage:
         return os.path.join(self._path, machine_id)
 
     def open(
-        self,
-        inherited: Collection[str] = (),
-        *,
-        has_no_disks: Callable[[pb.Machine], bool] = lambda machine: False,
+        self, has_no_disks: Callable[[pb.Machine], bool] = lambda machine: False
     ) -> list[pb.Machine]:
         """
         Create the directory, remove leftovers, and return the retained machines.
@@ -75,7 +72,7 @@ class MachineStorage:
                 "delete them, or remove that directory"
             )
         for name in os.listdir(self._path):
-            if name not in retained and name not in inherited and ID.fullmatch(name):
+            if name not in retained and ID.fullmatch(name):
                 self.remove(name)
         return list(self._read(retained))
 
@@ -102,7 +99,7 @@ class MachineStorage:
         """Write a machine to disk, if machines outlive the runtime."""
         if not self.keep:
             return
-        content = record.export().SerializeToString()
+        content = record.stored().SerializeToString()
         try:
             self._thread.call(partial(self._write, record.id, content), is_long=True)
         except (OSError, TLSConfigError) as error:

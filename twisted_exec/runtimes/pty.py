@@ -234,9 +234,15 @@ class PtyRun:
         self._start_waiters.append(waiter)
         return waiter
 
-    def release(self) -> None:
+    @as_deferred
+    async def release(self) -> None:
+        await self._until_started()
         if self._process is not None and self._keeper is not None:
             self._keeper.release(self._facts.id, self._process.release())
+
+    async def _until_started(self) -> None:
+        if self._is_starting:
+            await self._start_over().addErrback(lambda _: None)
 
     def _command(self) -> KeptCommand:
         options, account = self._driver.options, self._driver.account()
@@ -292,8 +298,7 @@ class PtyRun:
 
     @as_deferred
     async def stop(self) -> None:
-        if self._is_starting:
-            await self._start_over().addErrback(lambda _: None)
+        await self._until_started()
         if self._process is None and self._adopted is None:
             return
         left = await self._family.end()

@@ -43,7 +43,7 @@ from twisted_exec.runtimes.config import RuntimeClass
 from twisted_exec.runtimes.console_access import RuntimeConsoles
 from twisted_exec.runtimes.hardware import Hardware
 from twisted_exec.runtimes.interfaces import IKeepsState
-from twisted_exec.runtimes.machine_records import Inherited, MachineRecord
+from twisted_exec.runtimes.machine_records import MachineRecord
 from twisted_exec.runtimes.processes import ProcessTable
 from twisted_exec.runtimes.recordings.service import (
     ConsoleRecordings,
@@ -170,7 +170,7 @@ class MachineRuntime(Service):
 
     # Start and stop.
 
-    async def prepare(self, inherited: Sequence[Inherited] | None = None) -> None:
+    async def prepare(self) -> None:
         """
         Check the classes, and end or adopt the machines of an earlier runtime; call this first.
 
@@ -181,12 +181,10 @@ class MachineRuntime(Service):
             ``keep_machines``.
         :raises FormatError: a later release wrote the journals.
         :raises DirectoryError: the state directory cannot be used.
-        :raises ValueError: an inherited machine is of a class that is not offered.
         """
         self._state.open()
-        self.machines.start_alerts()
         self._offer()
-        await self.machines.prepare(self._table, inherited)
+        await self.machines.prepare(self._table)
 
     def _offer(self) -> None:
         for each in self.classes:
@@ -423,10 +421,6 @@ class MachineRuntime(Service):
         return self.machines.recordings
 
     # Machines.
-
-    def open_journals(self) -> list[tuple[Mapping[str, str], IFollowedJournal]]:
-        """Return the facts and the journal of each machine."""
-        return [(record.facts(), self._supervisors[record.id].journal) for record in self._machines]
 
     def _changeable(self, request: Any) -> MachineRecord:
         record = self._machines.get(request.machine_id)

@@ -74,6 +74,7 @@ class Settings(MachineSettings):
         for its machine to start again; 0 disables both.
     :param rejoin_seconds: how long the stream of a stock client waits when a hop before the runtime
         is lost; 0 disables that.
+    :param program: as users know it, for those whose sessions end because it stops.
     """
 
     classes: Sequence[ClassConfig] = field(
@@ -102,7 +103,7 @@ class Settings(MachineSettings):
     iri_tls: MutualTLS | None = None
     iri_revision: str = field(default=IRONCORE.name, metadata={OPTION: IRI_REVISION})
     allowed_uids: Sequence[int] = field(default=(), metadata={OPTION: ALLOW_UID})
-    drain_seconds: float = field(default=5.0, metadata={OPTION: SERVING_DRAIN_SECONDS})
+    drain_seconds: float = field(default=1.5, metadata={OPTION: SERVING_DRAIN_SECONDS})
     sessions: SessionLimits | None = None
     shipping: ShippingConfig | None = field(
         default=None,
@@ -137,3 +138,4 @@ class Settings(MachineSettings):
             )
         },
     )
+    program: str = "exec-runtime"

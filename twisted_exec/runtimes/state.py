@@ -78,20 +78,13 @@ class RuntimeState:
         self.id = read_or_create_id(self._id_path)
         self._records = RunRecords(os.path.join(self.path, "runs"))
         log = os.path.abspath(os.path.join(self.path, LOG))
-        if self.keeper is None:  # else it was closed, and connects again
-            self.keeper = Keeper(self._reactor, self.directory, log)
+        self.keeper = Keeper(self._reactor, self.directory, log)
 
-    async def close(self, *, gives_up: bool = True) -> bool:
-        """
-        Force the journals to the disk, and release the lock.
-
-        :param gives_up: as of :meth:`.JournalStore.close`.
-        :return: whether the lock is released.
-        """
+    async def close(self) -> None:
+        """Force the journals to the disk, as far as it answers, and release the lock."""
         if self._lock is None:
-            return True
-        if not await self.journals.close(gives_up=gives_up) and not gives_up:
-            return False
+            return
+        await self.journals.close()
         try:
             if self.keeper is not None:
                 await self.keeper.close()
@@ -100,11 +93,6 @@ class RuntimeState:
                 os.rmdir(self.directory)  # may still contain a socket
             os.close(self._lock)
             self._lock = None
-        return True
-
-    @property
-    def is_open(self) -> bool:
-        return self._lock is not None
 
     async def read_leaders(self) -> dict[str, list[Leader]]:
         """
@@ -117,9 +105,7 @@ class RuntimeState:
         except ServiceUnavailable as error:
             self._log.error("machines of the keeper cannot be adopted: {why}", why=error.message)
             held = {}
-        for name, command in held.items():
-            if command is not None:
-                leaders[name] = [command]
+        leaders.update((name, [command]) for name, command in held.items())
         self._held = set(held)
         return leaders
 
@@ -151,8 +137,7 @@ class RuntimeState:
         for process in left:
             self._log.error("process {pid} of an earlier runtime cannot be ended", pid=process.pid)
         self._records.clear(retained)
-        # The name of a command is the machine's id; a stored descriptor has a suffix.
-        forgotten = {name for name in self._held if name.partition("/")[0] not in retained}
+        forgotten = self._held - retained
         for name in forgotten:
             self.keeper.forget(name)
         if self._held == forgotten:

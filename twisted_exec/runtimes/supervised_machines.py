@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from twisted.internet.defer import Deferred, gatherResults, succeed
+from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger, LogLevel
 
@@ -27,16 +27,14 @@ from twisted_exec.api.display import listed
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.console.acts import INPUT_DENIED, TAKEOVER, TAKEOVER_DENIED, Act
 from twisted_exec.console.shared_console_limits import ConsoleLimits
-from twisted_exec.console.viewer import Viewer
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.journal.interfaces import IFollowedJournal, IWritableJournal
 from twisted_exec.program.service import SUMMARY
-from twisted_exec.program.tasks import each_alone
 from twisted_exec.runtimes.alerts.service import ConsoleAlerts
 from twisted_exec.runtimes.config import RuntimeClass
 from twisted_exec.runtimes.interfaces import MachineFacts
 from twisted_exec.runtimes.last_lines import LastLines
-from twisted_exec.runtimes.machine_records import Inherited, MachineRecord, MachineRecords
+from twisted_exec.runtimes.machine_records import MachineRecord, MachineRecords
 from twisted_exec.runtimes.processes import Leader, ProcessTable
 from twisted_exec.runtimes.recordings.beginning import RecordedMachine
 from twisted_exec.runtimes.recordings.machine_recorder import MachineRecorder
@@ -45,7 +43,6 @@ from twisted_exec.runtimes.settings import MachineSettings
 from twisted_exec.runtimes.state import RuntimeState
 from twisted_exec.runtimes.supervisor import Supervisor
 from twisted_exec.streaming.interfaces import MACHINE_DELETED, POWERED_OFF, Ending, Role
-from twisted_exec.wire.marks import Notice
 
 _EVENTS_OF_ACTS = {  # messages are between users, and in the audit log alone
     TAKEOVER: ("Normal", "ConsoleTakenOver"),
@@ -95,6 +92,7 @@ class SupervisedMachines:
         self.switches: Counter[str] = Counter()  # by users, by the ids of machines
         self._lines: dict[str, ConditionValue] = {}
         self.alerts: ConsoleAlerts | None = None
+        self._stopping_alerts: Deferred[None] | None = None
         self.recordings: ConsoleRecordings | None = None
         self._make_recordings = make_recordings
         self._recorders: dict[str, MachineRecorder] = {}
@@ -105,38 +103,31 @@ class SupervisedMachines:
 
     # The start of the runtime.
 
-    async def prepare(self, table: ProcessTable, inherited: Sequence[Inherited] | None) -> None:
+    async def prepare(self, table: ProcessTable) -> None:
         """End or adopt the machines of an earlier runtime."""
-        retained = self._retained() if inherited is None else self._continued(inherited)
+        self.alerts = ConsoleAlerts(
+            os.path.join(self.state.path, "alerts.json"),
+            self._reactor,
+            self._now_nanoseconds,
+            thread=self._journals.thread,
+        )
+        stored = self._storage.open(self._has_no_disks)
+        retained = [each for each in stored if self._can_adopt(each)]
         self._journals.open()
-        self.start_recordings()
+        self.recordings = self._make_recordings(os.path.join(self.state.path, "recordings"))
+        self.recordings.on_change(self._follow_recordings)
+        self.recordings.start()
         leaders = await self.state.read_leaders()
-        machines = [each.machine for each in retained]
-        ids = {each.metadata.id for each in machines if each.spec.power == pb.POWER_ON}
+        ids = {each.metadata.id for each in retained if each.spec.power == pb.POWER_ON}
         await self.state.end_leftovers(table, leaders, ids)
         for each in retained:
-            record = self.records.add(each.machine)
+            record = self.records.add(each)
             adopted = self.state.adoptable(record.id, leaders) if record.id in ids else None
-            self.supervise(record, adopted, each.unsent, is_on=each.is_on)
-
-    def _retained(self) -> Sequence[Inherited]:
-        stored = self._storage.open(has_no_disks=self._has_no_disks)
-        return [Inherited(each) for each in stored if self._can_adopt(each)]
+            self.supervise(record, adopted)
 
     def _has_no_disks(self, machine: pb.Machine) -> bool:
         machine_class = self._offered.get(getattr(machine.spec, "class"))
         return machine_class is not None and not machine_class.has_hardware
-
-    def _continued(self, inherited: Sequence[Inherited]) -> Sequence[Inherited]:
-        for each in inherited:
-            name = getattr(each.machine.spec, "class")
-            if name not in self._offered:
-                raise ValueError(
-                    f"there is a machine of class {name!r}, which this runtime does not offer: "
-                    "configure the class, or delete its machines first"
-                )
-        self._storage.open([each.machine.metadata.id for each in inherited])
-        return inherited
 
     def _can_adopt(self, machine: pb.Machine) -> bool:
         name = getattr(machine.spec, "class")
@@ -150,36 +141,7 @@ class SupervisedMachines:
             return False
         return True
 
-    # Alerts.
-
-    def start_alerts(self) -> None:
-        self.stop_alerts()
-        path = os.path.join(self.state.path, "alerts.json")
-        self.alerts = ConsoleAlerts(
-            path, self._reactor, self._now_nanoseconds, thread=self._journals.thread
-        )
-        for record in self.records:
-            self.alerts.add(record.uid, self.supervisors[record.id].journal)
-
-    def stop_alerts(self) -> Deferred[None]:
-        return succeed(None) if self.alerts is None else self.alerts.stop()
-
     # Recordings.
-
-    def start_recordings(self) -> None:
-        if self.recordings is not None:
-            self.recordings.abandon()
-        path = os.path.join(self.state.path, "recordings")
-        recordings = self.recordings = self._make_recordings(path)
-        recordings.on_change(self._follow_recordings)
-        recordings.start()
-        for record in self.records:
-            self._record(record)
-
-    async def stop_recordings(self) -> None:
-        recordings = self.recordings
-        if recordings is not None:
-            await recordings.stop()
 
     def _follow_recordings(self, key: str) -> None:
         for id, recorder in self._recorders.items():
@@ -232,20 +194,11 @@ class SupervisedMachines:
     def _can_keep(self, record: MachineRecord) -> bool:
         return self._storage.keep and self._offered[record.class_name].can_adopt
 
-    def supervise(
-        self,
-        record: MachineRecord,
-        adopted: Sequence[Leader] | None = None,
-        unsent: bytes = b"",
-        *,
-        is_on: bool = False,
-    ) -> None:
+    def supervise(self, record: MachineRecord, adopted: Sequence[Leader] | None = None) -> None:
         """
         Start a machine if it is to be on, or adopt it.
 
         :param adopted: the processes of a machine that runs already; ``None`` if it does not.
-        :param unsent: input that its line gets before any other.
-        :param is_on: another process has not got the machine off, as it is to be.
         """
         directory = self.state.make_sockets(record.id)
         runtime_class = self._offered[record.class_name]
@@ -264,7 +217,6 @@ class SupervisedMachines:
             limits=self._limits,
             journal=journal,
             adopted=adopted,
-            unsent=unsent,
             acted=lambda act: self._acted(record, act),
             recorder=recorder,
             answers_queries=runtime_class.answers_queries,
@@ -276,8 +228,6 @@ class SupervisedMachines:
         self._record(record)
         if record.spec.power == pb.POWER_ON:
             supervisor.power_on()
-        elif is_on:
-            supervisor.go_on_powering_off(powered_off(record))
         else:
             record.set_state(pb.MACHINE_STOPPED)
 
@@ -405,18 +355,21 @@ class SupervisedMachines:
             if self._can_keep(record) and self.supervisors[record.id].run is not None
         )
 
-    def tell(self, text: str) -> None:
-        """Show a message to the users of all consoles."""
-        for supervisor in self.supervisors.values():
-            console = supervisor.console
-            viewers = () if console is None else console.viewers
-            each_alone(viewers, lambda viewer: viewer.tell(Notice(text)), self._not_told)
+    # The end of the runtime.
 
-    def _not_told(self, viewer: Viewer) -> None:
-        self._log.failure("session {id} gets no message", id=viewer.session)
+    def stop_reports(self) -> None:
+        """
+        Answer the poollets that wait for matches of alerts, or for statuses of recordings; repeated
+        calls do nothing.
+        """
+        if self.alerts is not None and self._stopping_alerts is None:
+            self._stopping_alerts = self.alerts.stop()
+        if self.recordings is not None:
+            self.recordings.statuses.stop()
 
     async def stop(self, ending: Ending) -> None:
-        stopping = self.stop_alerts()
+        """Let go of the machines that outlive the runtime, and end the others."""
+        self.stop_reports()
         if self._unlogged and self._logging is not None:
             self._logging.cancel()
             self._log_journals()
@@ -426,17 +379,18 @@ class SupervisedMachines:
                 "machines that continue without this runtime: {labels}",
                 labels=", ".join(continuing[:10]),
             )
-        await gatherResults([self._stop_or_release(record, ending) for record in self.records])
-        await self.stop_recordings()
-        await stopping
+        await gatherResults([self._release(record, ending) for record in self.records])
+        if self.recordings is not None:
+            await self.recordings.stop()
+        if self._stopping_alerts is not None:
+            await self._stopping_alerts
 
-    def _stop_or_release(self, record: MachineRecord, ending: Ending) -> Deferred[None]:
-        supervisor = self.supervisors[record.id]
-        if supervisor.is_suspended:
-            return succeed(None)  # another process has the machine
-        if not self._can_keep(record):
-            return supervisor.power_off(ending).addCallback(lambda _: self._forget(record))
-        return supervisor.release(ending).addCallback(lambda _: self.records.remove(record.id))
+    def _release(self, record: MachineRecord, ending: Ending) -> Deferred[None]:
+        keep = self._can_keep(record)
+        released = self.supervisors[record.id].release(ending, keep=keep)
+        if keep:
+            return released.addCallback(lambda _: self.records.remove(record.id))
+        return released.addCallback(lambda _: self._forget(record))
 
     # Reports.
 

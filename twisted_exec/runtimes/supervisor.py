@@ -49,8 +49,8 @@ _LONG_RUN_SECONDS = 10.0
 _FIRST_ASK_SECONDS = 1.0
 _LONGEST_ASK_SECONDS = 30.0
 """Longest pause before a server that could not be powered off is asked again."""
-_SETTLE_SECONDS = 2.0
-"""How long a hand-over waits for a line that is being opened or closed: its peer may hang."""
+_LINE_SECONDS = 2.0
+"""Longest wait for a line at the stop of the runtime."""
 _MOST_PROBLEMS = 10
 """Limit for the Events of one power-off: a BMC may refuse with other words each time."""
 _BUG = "internal error of the machine runtime"
@@ -109,14 +109,12 @@ class Supervisor:
         limits: ConsoleLimits = DEFAULT_LIMITS,
         journal: IJournal | None = None,
         adopted: Sequence[Leader] | None = None,
-        unsent: bytes = b"",
         acted: Callable[[Act], None] = ignore,
         recorder: IConsoleRecorder | None = None,
         answers_queries: bool = False,
     ) -> None:
         self._driver = driver
         self._answers_queries = answers_queries
-        self._unsent = unsent
         self._acted, self._recorder = acted, recorder
         self._facts = facts
         self._clock = clock
@@ -126,8 +124,6 @@ class Supervisor:
         self._keeping: Deferred[None] | None = None
         self._should_run = False
         self._rest: Deferred[None] | None = None
-        self._suspended: Deferred[None] | None = None  # fires when the supervisor goes on
-        self._busy_waiters: list[Deferred[None]] | None = None  # a list during a start or an end
         self._backoff = Backoff(_FIRST_DELAY_SECONDS, _LONGEST_DELAY_SECONDS)
         self._ends = 0  # since power on, or the last long run
         self._adopted = adopted
@@ -168,10 +164,6 @@ class Supervisor:
         run = self.run or self._opening or self._driver.run(self._facts)
         return IShutdown.providedBy(run) or not IReopenable.providedBy(run)
 
-    def waiting_console(self) -> SharedConsole:
-        """Return the console for sessions that have waited for the machine in an earlier process."""
-        return self._prepare()[1] if self.console is None else self.console
-
     def power_on(self) -> None:
         self._should_run = True
         if self._power_off is not None and self._rest is not None:
@@ -179,15 +171,11 @@ class Supervisor:
         if self._keeping is None:
             self._begin()
 
-    def go_on_powering_off(self, ending: Ending) -> None:
-        """Go on with the power-off of another process, which has not reached the machine."""
-        self._begin(ending)
-
-    def _begin(self, ending: Ending | None = None) -> None:
+    def _begin(self) -> None:
         self._begin_anew()
         self._start_problem = ("", "")
         self._report(pb.MACHINE_PENDING, "", "")
-        keeping = Deferred.fromCoroutine(self._keep(ending))
+        keeping = Deferred.fromCoroutine(self._keep())
         keeping.addErrback(self._failed)
         self._keeping = None if keeping.called else keeping
 
@@ -228,93 +216,23 @@ class Supervisor:
             keeping.addBoth(lambda _: stopped.callback(None))
         return stopped
 
-    def release(self, ending: Ending) -> Deferred[None]:
+    def release(self, ending: Ending, *, keep: bool) -> Deferred[None]:
         """
-        End the viewers and leave the machine running; stop it if it cannot outlive the runtime.
+        End the viewers, and let go of the machine, because the runtime stops.
 
-        :return: fires when the machine is released or stopped.
+        :param keep: leave the machine running, or starting, if it can outlive the runtime; otherwise
+            stop it.
+        :return: fires when the machine is released or stopped; for a line after a short time at the
+            latest, because its far end may hang.
         """
-        if self.run is not None and IReleasable.providedBy(self.run):
+        run = self.run or self._opening
+        if keep and IReleasable.providedBy(run):
             self._course = _Course.RELEASE
-        return self.power_off(ending)
-
-    # Hand-over to another process.
-
-    @property
-    def obstacle(self) -> str:
-        """Why another process cannot continue the machine now; empty if it can."""
-        is_asking = self._power_off is not None and self._rest is None
-        if self._course is _Course.SHUT_DOWN or is_asking:
-            return "it is shutting down"
-        run = self.run
-        if run is not None and not (IReleasable.providedBy(run) or IReopenable.providedBy(run)):
-            return "it would end with this process"
-        return ""
-
-    @property
-    def is_suspended(self) -> bool:
-        return self._suspended is not None
-
-    def when_settled(self) -> Deferred[None]:
-        """
-        :return: fires when the machine is neither starting nor ending; for a line also after a short
-            time, because its peer may hang.
-        """
-        settled: Deferred[None] = Deferred()
-        if self._busy_waiters is None:
-            settled.callback(None)
-            return settled
-        self._busy_waiters.append(settled)
-        if IReopenable.providedBy(self._opening):
-            settled.addTimeout(_SETTLE_SECONDS, self._clock)
-            settled.addErrback(lambda failure: failure.trap(TimeoutError) and None)
-        return settled
-
-    async def suspend(self) -> bytes:
-        """
-        Let go of the machine, which goes on; viewers stay.
-
-        The machine must be without an :attr:`obstacle`, and settled (:meth:`when_settled`). A line
-        that is still being opened is given up, and opened again by :meth:`unsuspend`.
-
-        :return: input that the machine has not got.
-        """
-        self._suspended = Deferred()
-        if self._rest is not None:
-            self._rest.cancel()
-        if self.is_starting:
-            self.run = self._opening
-        if self.console is not None:
-            self.console.suspend()
-        run: Any = self.run
-        if run is None:
-            return b""
-        if IReleasable.providedBy(run):
-            return run.release() or b""
-        unsent: bytes = await run.leave()
-        return unsent
-
-    async def unsuspend(self, leaders: Sequence[Leader] | None, unsent: bytes) -> None:
-        """Go on after :meth:`suspend`; a line opens later, because its peer may hang."""
-        suspended, self._suspended = self._suspended, None
-        console = self.console
-        if console is not None and self.run is not None:
-            driver: Any = self._driver
-            self._adopted = leaders
-            run = driver.run(self._facts) if leaders is None else driver.adopt(self._facts, leaders)
-            self.run = self._opening = run
-            self._is_unread = True
-            console.unsent = unsent
-            console.unsuspend(run)
-            opening = console.open().addCallbacks(
-                self._started, self._not_started, callbackArgs=(run,)
-            )
-            if not IReopenable.providedBy(run):
-                await opening
-        elif console is not None:
-            console.unsuspend()
-        if suspended is not None:
-            suspended.callback(None)
+        released = self.power_off(ending)
+        if IReopenable.providedBy(run):
+            released.addTimeout(_LINE_SECONDS, self._clock)
+            released.addErrback(lambda failure: failure.trap(TimeoutError) and None)
+        return released
 
     def noticed(self, state: int, reason: str, message: str) -> None:
         if self.run is not None and self._course is not _Course.SHUT_DOWN:
@@ -402,7 +320,6 @@ class Supervisor:
                     problems.add(why)
                     self._facts.event("Warning", "PowerFailed", why)
                 await self._wait(backoff)
-                await self._when_going_on()
             if self._is_ending:  # deleted, or the runtime stops: it is not asked again
                 return
             if self._should_run:
@@ -446,34 +363,24 @@ class Supervisor:
         shutdown.addErrback(lambda failure: self._log.failure("shutting down", failure=failure))
         shutdown.addBoth(lambda _: console.interrupt(ending))
 
-    async def _keep(self, ending: Ending | None) -> None:
+    async def _keep(self) -> None:
         # Not a PokedLoop: one round is a whole life of the machine, from its start to its end.
         self._course = _Course.RESTART
         why = ("", "")
         run, console = self._prepare()
-        if ending is not None and self._is_switched():
-            self._ask(ending)
-            await self._when_off(run)
-        elif ending is not None:
-            self._course = _Course.STOP
         while not self._is_ending:
             if self._power_off is not None:
                 await self._when_off(run)
                 continue
             began = self._clock.seconds()
             self.is_starting = True
-            self._busy_waiters = []
             started = await console.open().addCallbacks(
                 self._started, self._not_started, callbackArgs=(run,)
             )
             self.is_starting = False
-            self._settled()
             ending = await console.when_line_over()
             await self._when_asked()
-            await self._when_going_on()
-            self._busy_waiters = []
-            # Another run may have taken its place meanwhile, for the same machine.
-            ended, self.run = self.run or run, None
+            ended, self.run = run, None
             if self._clock.seconds() - began >= _LONG_RUN_SECONDS:
                 self._begin_anew()
             self._ends += 1
@@ -484,10 +391,8 @@ class Supervisor:
             elif self._course is not _Course.RELEASE:
                 self._course = _Course.STOP
             await self._leave(ended)
-            self._settled()
             if not self._is_ending and self._power_off is None:
                 await self._wait(self._backoff)
-                await self._when_going_on()
         self._keeping = None
         if self.console is not None and self.console.ending is not None:
             self.console = None
@@ -501,22 +406,8 @@ class Supervisor:
     def _is_ending(self) -> bool:
         return self._course is not _Course.RESTART
 
-    def _settled(self) -> None:
-        waiting, self._busy_waiters = self._busy_waiters or [], None
-        for waiter in waiting:
-            waiter.callback(None)
-
-    async def _when_going_on(self) -> None:
-        while self._suspended is not None:
-            waiter: Deferred[None] = Deferred()
-            self._suspended.chainDeferred(waiter)
-            await waiter
-
     async def _leave(self, run: Any) -> None:
-        if self._course is _Course.RELEASE:
-            run.release()
-        else:
-            await run.stop()
+        await (run.release() if self._course is _Course.RELEASE else run.stop())
 
     def _prepare(self) -> tuple[IRun, SharedConsole]:
         self._found_off = ""  # its run looks anew
@@ -547,16 +438,12 @@ class Supervisor:
             answers_queries=self._answers_queries,
         )
         console.is_new_boot = is_new_boot
-        if self._adopted is not None:
-            console.unsent = self._unsent
-        self._unsent = b""
         return run, console
 
     def _begin_output(self) -> None:
         """Record what is between the output so far and that of this run."""
-        run, is_unread = self._opening, self._is_unread
-        self._is_unread = False
-        if is_unread and IReopenable.providedBy(run) and not run.is_continued and self.journal.end:
+        is_unread, self._is_unread = self._is_unread, False
+        if is_unread and IReopenable.providedBy(self._opening) and self.journal.end:
             self.journal.lost()
         if self._is_boot:
             self._is_boot = False
@@ -582,7 +469,7 @@ class Supervisor:
         return True
 
     def _not_started(self, failure: Failure) -> bool:
-        if self._should_run and not self.is_suspended:  # else the start was cancelled
+        if self._should_run:  # else the start was cancelled
             error = failure.value
             why = error.message if isinstance(error, APIError) else message_of(error)
             reason = error.condition if isinstance(error, CannotStart) else "StartFailed"
@@ -635,7 +522,6 @@ class Supervisor:
 
     def _failed(self, failure: Failure) -> None:
         self._log.failure("keeping machine {label}", failure=failure, label=self._facts.label)
-        self._settled()
         self._keeping = self.run = None
         self.is_starting = False
         console, self.console = self.console, None

@@ -1,11 +1,11 @@
 """
 Everything that can happen to the sessions of a machine, in any order: a search over interleavings.
 
-Two users of our client and one of a stock client have sessions at one machine.  The runtime, its
-successors, the console and the clients are real; the network and the clock are the test's.
+Two users of our client and one of a stock client have sessions at one machine.  The runtimes, the
+console and the clients are real; the network and the clock are the test's.
 Connections deliver any amount at any time, break, lose their path, or end at one side only.  Users
 take over from each other, leave for longer than a session is kept, and come back.  The machine ends
-and starts again.  The runtime is replaced, tries to be replaced, and is killed.
+and starts again.  The runtime restarts, and is killed.
 
 The machine prints terminal queries all the time, and any connection may be lost within one.  A
 terminal must get them only as far as they were printed after its connection was made.
@@ -40,8 +40,6 @@ from twisted_exec.testing.network import MemoryTransport
 from twisted_exec.wire.stream_options import CONSOLE
 
 KEPT_SECONDS = 60
-LINGER_SECONDS = 3600
-HAND_OVER_SECONDS = 10
 CRASH = Ending(LINE_LOST, "the emulator ended")
 NAMES = ("ada", "bob", "eve")
 RESUMING, STOCK = NAMES[:2], NAMES[2]
@@ -215,14 +213,10 @@ class Interleavings(RuleBasedStateMachine):
         self.runtime.query = CONSOLE.query()
         self.typing = {name: Typing(name) for name in NAMES}
         self.ends: dict[str, Any] = {}
-        self.handed: Any = None  # while the runtime is frozen
-        self.printed_meanwhile = b""
         self.off_since: float | None = None
         self.may_be_over: set[str] = set()
-        # Of the stock client's output.  Where it is not live for certain, see replace_runtime.
-        self.checked = self.history = 0
-        self.live: int | None = 0
-        self.has_been_killed = False
+        self.checked = self.history = 0  # of the stock client's output
+        self.may_be_uncertain: set[str] = set()
         for name in NAMES:
             self.open(name)
         self.calm()
@@ -231,7 +225,6 @@ class Interleavings(RuleBasedStateMachine):
         """Open a session."""
         if name == STOCK:
             self.checked, self.history = 0, len(self.runtime.printed)
-            self.live = self.history
             self.ends[name] = self.runtime.stock(name)
         else:
             user = _User(self.clock, lambda: len(self.runtime.printed))
@@ -284,20 +277,15 @@ class Interleavings(RuleBasedStateMachine):
 
     @property
     def can_open(self) -> bool:
-        return hasattr(self, "ends") and self.handed is None and self.off_since is None
+        return hasattr(self, "ends") and self.off_since is None
 
     # The machine.
 
     @rule(size=SIZES)
     def print(self, size: int) -> None:
-        start = len(self.runtime.printed) + len(self.printed_meanwhile)
-        data = _part(_PRINTED, start, start + size)
-        if self.off_since is not None:
-            return
-        if self.handed is not None:
-            self.printed_meanwhile += data
-        else:
-            self.runtime.print(data)
+        start = len(self.runtime.printed)
+        if self.off_since is None:
+            self.runtime.print(_part(_PRINTED, start, start + size))
 
     @precondition(lambda self: self.can_open)
     @rule()
@@ -309,7 +297,7 @@ class Interleavings(RuleBasedStateMachine):
             self.typing[name].ended()
         self.off_since = self.clock.seconds()
 
-    @precondition(lambda self: self.off_since is not None and self.handed is None)
+    @precondition(lambda self: self.off_since is not None)
     @rule()
     def start_machine(self) -> None:
         self.note_time()
@@ -320,32 +308,29 @@ class Interleavings(RuleBasedStateMachine):
 
     # The runtime.
 
-    @precondition(lambda self: self.handed is None)
+    @precondition(lambda self: self.can_open)
     @rule()
-    def freeze_runtime(self) -> None:
-        self.handed = self.runtime.process.freeze()
+    def restart_runtime(self) -> None:
+        self.disturb()
+        self.may_be_over.add(STOCK)
+        # Of the others the client reads the last Ack.
+        self.may_be_uncertain.update(name for name in RESUMING if not self.is_connected(name))
+        self.runtime.restart()
+        self.note_time()
 
-    @precondition(lambda self: self.handed is not None)
-    @rule(is_ready=st.sampled_from((True, True, False)))
-    def replace_runtime(self, is_ready: bool) -> None:
-        handed, self.handed = self.handed, None
-        if is_ready:
-            self.runtime.upgrade(handed)
-            # The new process reaches the stock client's stream later, and for it everything that the
-            # client has not got until then is history.
-            self.live = None
-        else:
-            self.runtime.process.thaw()
-        data, self.printed_meanwhile = self.printed_meanwhile, b""
-        if data:
-            self.runtime.print(data)
+    def is_connected(self, name: str) -> bool:
+        """Return whether a user has a connection that delivers."""
+        stream = self.ends[name].client._connection.stream
+        pair = self.transports(name)[-2:]
+        is_whole = all(each.connected and each not in self.runtime.frozen for each in pair)
+        return is_whole and stream is not None
 
     @precondition(lambda self: self.can_open)
     @rule(number=st.integers(0, 3))
     def kill_runtime(self, number: int) -> None:
         if number == 1:
             self.disturb()
-            self.has_been_killed = True
+            self.may_be_uncertain.update(RESUMING)
             self.may_be_over.add(STOCK)
             self.runtime.kill()
 
@@ -398,8 +383,6 @@ class Interleavings(RuleBasedStateMachine):
 
     @rule(seconds=SECONDS)
     def wait(self, seconds: float) -> None:
-        if self.handed is not None and seconds > HAND_OVER_SECONDS:
-            self.replace_runtime(False)
         self.pass_seconds(seconds)
 
     def pass_seconds(self, seconds: float) -> None:
@@ -410,8 +393,6 @@ class Interleavings(RuleBasedStateMachine):
         """Take note of sessions that may be over by now."""
         if self.off_since is not None and self.clock.seconds() - self.off_since >= KEPT_SECONDS:
             self.may_be_over.update(NAMES)
-        if self.clock.seconds() >= LINGER_SECONDS:
-            self.may_be_over.add(STOCK)
 
     @precondition(lambda self: self.can_open)
     @rule()
@@ -422,7 +403,6 @@ class Interleavings(RuleBasedStateMachine):
         self.pass_seconds(30)
         self.check_complete()
         self.calm()
-        self.live = len(self.runtime.printed) if self.live is None else self.live
 
     # What must hold.
 
@@ -440,8 +420,7 @@ class Interleavings(RuleBasedStateMachine):
             assert all(isinstance(each, bytes) for each in user.items), name
             user.check_output()
         output = self.output(STOCK)
-        live = len(output) if self.live is None else self.live
-        _check_output(output[self.checked :], self.checked, self.history, live)
+        _check_output(output[self.checked :], self.checked, self.history, self.history)
         self.checked = len(output)
         for name in NAMES:
             assert len(self.output(name)) <= len(self.runtime.printed), name
@@ -462,9 +441,9 @@ class Interleavings(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_uncertain(self) -> None:
-        """Only a killed runtime makes keys uncertain."""
-        if hasattr(self, "ends") and not self.has_been_killed:
-            for name in RESUMING:
+        """A restart makes keys uncertain only of users whose connection is lost."""
+        for name in RESUMING if hasattr(self, "ends") else ():
+            if name not in self.may_be_uncertain:
                 assert not any(uncertain for _, uncertain in self.ends[name].user.returns)
 
     @invariant()
@@ -499,8 +478,6 @@ class Interleavings(RuleBasedStateMachine):
         """With a network that works again everything arrives."""
         if not hasattr(self, "ends"):
             return
-        if self.handed is not None:
-            self.replace_runtime(True)
         if self.off_since is not None:
             self.start_machine()
         self.settle()
@@ -529,7 +506,7 @@ class InterleavingTests(SynchronousTestCase):
     def test_queries(self) -> None:
         """
         A terminal that lost its connection within a query gets a harmless one, and those that are
-        printed afterwards as they are, also from the next runtime; a new session gets harmless ones.
+        printed afterwards as they are, also after a restart; a new session gets harmless ones.
         """
         machine = Interleavings()
         machine.start()
@@ -545,14 +522,12 @@ class InterleavingTests(SynchronousTestCase):
         self.assertEqual(machine.output("bob"), 3 * _PRINTED)
         self.assertEqual(machine.output("eve"), 3 * _PRINTED)
 
-        machine.freeze_runtime()
-        machine.replace_runtime(True)
+        machine.restart_runtime()
         machine.settle()
         machine.print(len(_PRINTED))
         machine.settle()
-        for name in NAMES:
+        for name in RESUMING:
             self.assertTrue(machine.output(name).endswith(_PRINTED), name)
-        machine.stream("eve").leave()
         machine.open("eve")
         machine.settle()
         self.assertEqual(machine.output("eve"), 4 * _HARMLESS)

@@ -140,7 +140,7 @@ class KeepingTests(HeldCase):
         await self.keeper.close()
         again = await self.take()
         self.assertEqual((again.command, again.input), (held.command, b"rest\0\0 of it"))
-        self.assertEqual((await self.client().take("m", keep=True)).input, b"")
+        self.assertEqual((await self.client().take("m", self.ended.append, keep=True)).input, b"")
 
     async def test_ended_meanwhile(self) -> None:
         """The status and the last words of a command that ended meanwhile are there."""
@@ -177,7 +177,7 @@ class KeepingTests(HeldCase):
         self.keeper.forget("m")
         self.keeper.forget("m")
         with self.assertRaisesRegex(ServiceUnavailable, "nothing is held"):
-            await self.keeper.take("m", keep=True)
+            await self.keeper.take("m", self.ended.append, keep=True)
         await self.spawn("exit 0")
         os.kill(self.pid(held), signal.SIGKILL)
 
@@ -186,45 +186,6 @@ class KeepingTests(HeldCase):
         await self.spawn("read x")
         with self.assertRaisesRegex(ServiceUnavailable, "in use"):
             await self.spawn("read x")
-
-
-class StoreTests(HeldCase):
-    """Descriptors that a runtime has opened."""
-
-    starts = PROGRAMS
-
-    async def test_stored(self) -> None:
-        """A stored terminal stays open without the runtime, and is given back."""
-        master, slave = os.openpty()
-        self.addCleanup(os.close, master)
-        await self.keeper.store("port", slave, keep=True)
-        os.close(slave)
-        self.kill()
-        os.write(master, b"kept\n")
-        again = await self.take("port")
-        self.assertEqual((again.command, again.status), (None, None))
-        await self.read(again.descriptor, b"kept")
-
-    async def test_only_terminals(self) -> None:
-        """Other descriptors are refused: to close them might block."""
-        null = os.open(os.devnull, os.O_RDONLY)
-        self.addCleanup(os.close, null)
-        with self.assertRaisesRegex(ServiceUnavailable, "not a terminal"):
-            await self.keeper.store("null", null, keep=True)
-
-    async def test_unsent_output(self) -> None:
-        """To forget a terminal whose output nobody reads does not block."""
-        master, slave = os.openpty()
-        self.addCleanup(os.close, master)
-        await self.keeper.store("port", slave, keep=True)
-        os.write(slave, bytes(1000))
-        os.close(slave)
-        self.keeper.forget("port")
-        await self.keeper.settled()
-        # The keeper drops output; how much the kernel has already handed over is not ours to say.
-        with self.assertRaises(OSError):  # no descriptor of the other side is left
-            while os.read(master, 4096):
-                pass
 
 
 class LifeTests(HeldCase):

@@ -20,15 +20,13 @@ from typing import Any
 
 from twisted.internet import reactor as _reactor
 from twisted.internet.defer import Deferred
-from twisted.internet.error import ConnectionAborted
+from twisted.internet.error import ConnectionAborted, ConnectionDone
 from twisted.internet.protocol import Factory
 from twisted.internet.task import deferLater
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
-from tests.runtimes.support import end_keeper
 from tests.tiers import PROGRAMS
 from twisted_exec.api.status import ServiceUnavailable
-from twisted_exec.runtimes.keeper.client import LOG, Keeper
 from twisted_exec.runtimes.lines import device_lock, serial_port
 from twisted_exec.runtimes.lines.device_lock import DeviceLock
 from twisted_exec.runtimes.lines.serial_port import SerialEndpoint, SerialPort
@@ -97,67 +95,6 @@ class DeviceCase(TestCase):
             await deferLater(reactor, 0.01)
 
 
-class HandOnTests(DeviceCase):
-    """A device that goes from one runtime to the next, by the keeper."""
-
-    starts = PROGRAMS
-    exact = True
-
-    def setUp(self) -> None:
-        super().setUp()
-        self.sockets = tempfile.mkdtemp()
-        self.addCleanup(shutil.rmtree, self.sockets)
-
-    def keeper(self) -> Keeper:
-        """The keeper as the next runtime sees it."""
-        keeper = Keeper(reactor, self.sockets, os.path.join(self.sockets, LOG))
-        self.addCleanup(lambda: Deferred.fromCoroutine(end_keeper(keeper)))
-        return keeper
-
-    async def test_stays_open(self) -> None:
-        """The device is not closed in between: what the machine prints meanwhile is not lost."""
-        first = self.keeper()
-        line = await self.open(keeper=first, name="m/serial")
-        self.assertEqual(line.transport.hand_on(), b"")
-        self.assertEqual(os.listdir(self.directory), [])  # the lock file is gone
-        await first.close()
-        self.device.says(b"meanwhile")
-        second = self.keeper()
-        line = await self.open(keeper=second, name="m/serial")
-        await line.until(b"meanwhile")
-        self.assertEqual(await second.holdings(), {})
-        self.assertEqual(len(os.listdir(self.directory)), 1)
-
-    async def test_unsent_input(self) -> None:
-        """Input that the device has not accepted is returned."""
-        line = await self.open(keeper=self.keeper(), name="m/serial")
-        data = os.urandom(1 << 20)
-        line.transport.write(data)
-        await deferLater(reactor, 0)
-        unsent = line.transport.hand_on()
-        self.assertTrue(len(unsent) > 0 and data.endswith(unsent))
-
-    async def test_another_device(self) -> None:
-        """If the device was unplugged, or another one has its place, that one is opened."""
-        first = self.keeper()
-        line = await self.open(keeper=first, name="m/serial")
-        line.transport.hand_on()
-        await first.close()
-        old, self.device = self.device, Device()
-        self.addCleanup(old.pull_out)
-        self.addCleanup(self.device.pull_out)
-        second = self.keeper()
-        line = await self.open(keeper=second, name="m/serial")
-        self.device.says(b"new")
-        await line.until(b"new")
-        self.assertEqual(await second.holdings(), {})
-
-    async def test_no_keeper_is_started(self) -> None:
-        """To open a device starts no keeper."""
-        await self.open(keeper=self.keeper(), name="m/serial")
-        self.assertEqual(os.listdir(self.sockets), [])
-
-
 class PortTests(DeviceCase):
     """Tests for :class:`SerialPort`."""
 
@@ -185,6 +122,42 @@ class PortTests(DeviceCase):
         line.transport.loseConnection()
         await line.over()
         await self.open()
+
+    async def test_close_while_it_sends(self) -> None:
+        """A slow device sends what it has accepted before it is closed."""
+        ioctl, queued = fcntl.ioctl, [5, 3, 0]
+
+        def slow(descriptor: int, request: int, *rest: Any) -> Any:
+            if request == termios.TIOCOUTQ:
+                rest[0][0] = queued.pop(0)
+                return 0
+            return ioctl(descriptor, request, *rest)
+
+        line = await self.open()
+        self.patch(fcntl, "ioctl", slow)
+        line.transport.write(b"last words")
+        line.transport.loseConnection()
+        self.assertIsInstance(await line.over(), ConnectionDone)
+        self.assertEqual(queued, [])
+
+    async def test_abort_while_it_sends(self) -> None:
+        """The time for that has a limit."""
+        ioctl, asked = fcntl.ioctl, Deferred[None]()
+
+        def stuck(descriptor: int, request: int, *rest: Any) -> Any:
+            if request == termios.TIOCOUTQ:
+                rest[0][0] = 5
+                reactor.callLater(0, lambda: asked.called or asked.callback(None))
+                return 0
+            return ioctl(descriptor, request, *rest)
+
+        line = await self.open()
+        self.patch(fcntl, "ioctl", stuck)
+        line.transport.loseConnection()
+        await asked
+        self.assertEqual(line.lost, [])
+        line.transport.abortConnection()
+        self.assertEqual([type(lost) for lost in line.lost], [ConnectionAborted])
 
     async def test_abort(self) -> None:
         """Aborting discards pending output."""

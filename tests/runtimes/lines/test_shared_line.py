@@ -638,16 +638,6 @@ class NoticeTests(SharedLineCase):
         await line.until(b"[twisted-exec: not sent]")
 
 
-class Hanging:
-    """A transport that does not close."""
-
-    def loseConnection(self) -> None:
-        pass
-
-    def abortConnection(self) -> None:
-        pass
-
-
 class ReleaseTests(SharedLineCase):
     """The end of a line that takes a while."""
 
@@ -659,32 +649,6 @@ class ReleaseTests(SharedLineCase):
         self.assertFalse(stopping.called)
         released.callback(None)
         await stopping
-
-    async def test_hand_over(self) -> None:
-        """A hand-over waits for a release for a limited time, which then ends."""
-        clock, ended = Clock(), list[str]()
-        releasing: Deferred[None] = Deferred(lambda _: ended.append("release"))
-        releasing.addErrback(lambda failure: failure.trap(CancelledError) and None)
-        run = SharedLine(self.facts(), clock, lambda: ("x", None), lambda: releasing)  # type: ignore[arg-type, return-value]
-        leaving = run.leave()
-        clock.advance(3.9)
-        self.assertEqual((leaving.called, ended), (False, []))
-        clock.advance(0.1)
-        self.assertEqual((await leaving, ended), (b"", ["release"]))
-
-    async def test_hand_over_of_a_line_that_does_not_close(self) -> None:
-        """A line whose far end hangs while it closes is released without it."""
-        clock = Clock()
-        run = self.run_of(self.far().endpoint, clock=clock)
-        await self.line(run)
-        (link,) = self.opened.links
-        transport, link.transport = link.transport, Hanging()
-        self.addCleanup(transport.abortConnection)
-        leaving = run.leave()
-        self.assertFalse(leaving.called)
-        clock.advance(4)
-        self.assertEqual((await leaving, self.released), (b"", ["line-1"]))
-        link.connectionLost()  # so that the clean-up need not wait
 
 
 class SizeTests(SharedLineCase):

@@ -11,7 +11,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from twisted.internet.defer import CancelledError, Deferred, maybeDeferred
+from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.logger import capturedLogs, formatEvent
 
 from tests.recording.support import signer
@@ -277,7 +277,7 @@ class KillTests(Case):
         self.assertEqual([formatEvent(each) for each in logs], [])
 
     def test_disk_answers_after_the_stop(self) -> None:
-        """What a stop gave up changes nothing of the recordings, which another process may own."""
+        """What a stop gave up changes nothing of the recordings, which the next process may own."""
         other = UID.replace("6f", "7f")
         self.set()
         self.set(uid=other)
@@ -309,22 +309,6 @@ class KillTests(Case):
         for uid in (UID, other):
             self.end(uid)
             self.assertEqual((self.status(uid).state, self.output(uid)), ("Closed", b"one two"))
-
-    def test_abandoned(self) -> None:
-        """Recordings that were abandoned while they were signed leave that to their successor."""
-        self.set()
-        self.journal.append(b"one")
-        self.wait(1)
-        syncing: Deferred[None] = Deferred()
-        self.patch(self.store, "sync", lambda: syncing)
-        stopping = Deferred.fromCoroutine(self.recordings.stop())
-        stopping.addErrback(lambda failure: failure.trap(CancelledError))
-        stopping.cancel()
-        self.recordings.abandon()
-        first = self.recordings
-        syncing.callback(None)
-        self.clock.pump([1] * 3)
-        self.assertEqual(first.heads, 0)
 
     def test_stopped(self) -> None:
         """A stop signs what was printed until then."""
@@ -484,7 +468,9 @@ class ReadTests(Case):
         self.add(OTHER)
         self.signs_long(UID)
         reading = self.reading()
-        self.recordings.abandon()
+        stopping = Deferred.fromCoroutine(self.recordings.stop())
+        self.wait(STOP_SECONDS)
+        self.successResultOf(stopping)
         self.successResultOf(reading)
 
 

@@ -15,9 +15,9 @@ from twisted_exec.api.status import Conflict
 from twisted_exec.streaming.interfaces import (
     COMPLETED,
     IDLE,
+    RESTARTING,
     RESUMED,
     REVOKED,
-    SHUTTING_DOWN,
     Ending,
 )
 from twisted_exec.streaming.remotecommand.resumable import PageServer
@@ -373,17 +373,18 @@ class StopTests(KeptCase):
     """A runtime that stops."""
 
     def test_stop(self) -> None:
-        """Sessions end with the reason, also those that wait; nothing is left."""
+        """Clients are told to come back, behind the last Ack; nothing is left, also not of those who wait."""
         client, absent = self.open(), self.open()
         absent.lose()
+        client.send(b"\0ls")
         stopped = self.server.stopService()
-        self.assertEqual(
-            self.attachments[1].detached_with, ["the server of this console is shutting down"]
-        )
-        self.assertEqual(self.attachments[0].detached_with, [SHUTTING_DOWN])
-        self.assertIsInstance(client.hears()[-1], Ending)
+        self.assertEqual(client.hears()[-1], Ack(2))
+        self.assertTrue(client.is_closed)
         client.lose()
         self.successResultOf(stopped)
+        reason = "the server of this console is shutting down"
+        self.assertEqual([each.detached_with for each in self.attachments], [[reason], [reason]])
+        self.assertEqual(self.audit("end")[-1]["reason"], RESTARTING)
         self.clock.advance(0)
         self.assertEqual(self.clock.getDelayedCalls(), [])
 

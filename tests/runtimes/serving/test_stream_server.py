@@ -181,7 +181,7 @@ class ReadTests(LogCase):
         await self.until(lambda: reader.complete is False)
         self.assertEqual(
             reader.got,
-            b"[twisted-exec: ShuttingDown: the server of this console is shutting down]\r\n",
+            b"[twisted-exec: ShuttingDown: exec-runtime is restarting; try again in a moment]\r\n",
         )
         self.assertEqual(self.audit()[-1]["reason"], SHUTTING_DOWN)
 
@@ -324,5 +324,6 @@ class ScreenTests(LogCase):
         await self.server.stopService()
         refusal = await denied
         self.assertEqual(
-            (refusal.code, refusal.message), (503, "the server of this console is shutting down")
+            (refusal.code, refusal.message),
+            (503, "exec-runtime is restarting; try again in a moment"),
         )

@@ -40,6 +40,7 @@ LOG = "keeper.log"
 _BACKLOG = 64
 _ATTEMPTS = 3
 _ANSWER_SECONDS = 20.0
+_CLOSE_SECONDS = 2.0
 _LAST_BYTES = 4096
 # The directory comes last: its modules must not hide those of the standard library.
 _BOOTSTRAP = (
@@ -90,14 +91,14 @@ class KeptCommand:
 @dataclass(frozen=True)
 class Held:
     """
-    A descriptor that the keeper holds.
+    A terminal that the keeper holds.
 
     :param descriptor: a duplicate, which belongs to the receiver.
     :param input: bytes that the terminal had not accepted when an earlier runtime released it.
     """
 
     descriptor: int
-    command: Leader | None
+    command: Leader
     status: int | None = None
     input: bytes = b""
 
@@ -125,11 +126,9 @@ class Keeper:
 
     # Requests.
 
-    async def holdings(self) -> dict[str, Leader | None]:
-        """
-        Return the names of all holdings, each with its command; ``None`` for a stored descriptor.
-        """
-        holdings: dict[str, Leader | None] = {}
+    async def holdings(self) -> dict[str, Leader]:
+        """Return the names of all holdings, each with its command."""
+        holdings: dict[str, Leader] = {}
         if self._connection is None and not self._connect():
             return holdings
         after = ""
@@ -139,7 +138,10 @@ class Keeper:
             if not names:
                 return holdings
             for name, pid, start in zip(names, answer.all("pid"), answer.all("start"), strict=True):
-                holdings[name] = Leader(int(pid), int(start)) if int(pid) else None
+                if int(pid):
+                    holdings[name] = Leader(int(pid), int(start))
+                else:
+                    self.forget(name)  # a device that a runtime of release 0.2.0 has left
             after = names[-1]
 
     async def spawn(
@@ -165,9 +167,7 @@ class Keeper:
             raise ServiceUnavailable(f"the command cannot be started: {error.message}") from None
         return self._received(name, answer, descriptor, ended)
 
-    async def take(
-        self, name: str, ended: Callable[[int | None], None] = lambda _: None, *, keep: bool
-    ) -> Held:
+    async def take(self, name: str, ended: Callable[[int | None], None], *, keep: bool) -> Held:
         """Get the holding with a name; this runtime owns it from now on."""
         answer, descriptor = await self._ask("take", [("name", name), ("keep", int(keep))])
         return self._received(name, answer, descriptor, ended)
@@ -182,44 +182,11 @@ class Keeper:
         if descriptor is None:
             raise ServiceUnavailable("the keeper has sent no descriptor")
         os.set_blocking(descriptor, False)
-        pid, status = answer.number("pid"), answer.number("status", -1)
-        command = Leader(pid, answer.number("start")) if pid else None
-        if command is not None and status < 0:
+        command = Leader(answer.number("pid"), answer.number("start"))
+        status = answer.number("status", -1)
+        if status < 0:
             self._ended[name] = ended
         return Held(descriptor, command, None if status < 0 else status, answer.body)
-
-    async def store(self, name: str, descriptor: int, *, keep: bool) -> None:
-        """Let the keeper hold a duplicate of a terminal's descriptor."""
-        duplicate = os.dup(descriptor)
-        try:
-            await self._ask("store", [("name", name), ("keep", int(keep))], descriptor=duplicate)
-        finally:
-            os.close(duplicate)
-
-    def hand_on(self, name: str, descriptor: int) -> None:
-        """
-        Let the keeper hold a terminal for a later :meth:`take_stored`, perhaps of another runtime.
-
-        The caller may close its own descriptor.
-        """
-        self.forget(name)
-        storing = Deferred.fromCoroutine(self.store(name, descriptor, keep=True))
-        storing.addErrback(
-            lambda failure: self._log.warn(
-                "keeper: store {name}: {why}", name=name, why=failure.value
-            )
-        )
-
-    async def take_stored(self, name: str) -> int | None:
-        """Return a stored descriptor, which the keeper then forgets, or ``None``."""
-        try:
-            if self._connection is None and not self._connect():
-                return None
-            held = await self.take(name, keep=True)
-        except ServiceUnavailable:
-            return None
-        self.forget(name)
-        return held.descriptor
 
     def release(self, name: str, input: bytes = b"") -> None:
         """
@@ -260,7 +227,6 @@ class Keeper:
         fields: Sequence[tuple[str, object]] = (),
         *,
         body: bytes = b"",
-        descriptor: int | None = None,
     ) -> tuple[Message, int | None]:
         try:
             data = Message(
@@ -273,7 +239,7 @@ class Keeper:
             ).encode()
         except ValueError as error:
             raise ServiceUnavailable(str(error)) from None
-        request = KeeperRequest(data, descriptor)
+        request = KeeperRequest(data)
         if self._connection is None:
             self._attempts = 0
             if not self._connect():
@@ -371,10 +337,11 @@ class Keeper:
     async def close(self) -> None:
         """Disconnect, after all requests were answered; a keeper that holds nothing then ends."""
         if self._connection is not None:
+            leaving = Deferred.fromCoroutine(self._ask("leave"))
             try:
-                await self._ask("leave")
-            except ServiceUnavailable:
-                pass  # it has ended
+                await leaving.addTimeout(_CLOSE_SECONDS, self._reactor)
+            except (ServiceUnavailable, TimeoutError):
+                pass  # it has ended, or reads the requests later
         self._ended.clear()
         if self._connection is not None:
             connection, self._connection = self._connection, None
@@ -429,10 +396,9 @@ class _Child(ProcessProtocol):
 
 @dataclass
 class KeeperRequest:
-    """A message, perhaps with a descriptor, which the caller keeps open until the answer."""
+    """A message to the keeper."""
 
     data: bytes
-    descriptor: int | None = None
     answered: Deferred[tuple[Message, int | None]] = field(default_factory=Deferred)
 
 
@@ -474,10 +440,8 @@ class KeeperConnection:
 
     def doWrite(self) -> Any:
         while self._unsent:
-            request = self._unsent[0]
-            descriptors = [] if request.descriptor is None else [request.descriptor]
             try:
-                socket.send_fds(self._handle, [request.data], descriptors)
+                self._handle.send(self._unsent[0].data)
             except BlockingIOError:
                 return None
             except OSError:

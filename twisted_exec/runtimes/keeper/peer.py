@@ -8,19 +8,16 @@ from __future__ import annotations
 
 import os
 import sys
-import termios
 
 from .protocol import MAX_MESSAGE_BYTES, VERSION, BadMessage, Message
 from .system import sockets
 
 _INT_BYTES = 4
-_CREDENTIALS_BYTES = 12
-_MSG_CMSG_CLOEXEC = 0x40000000  # recvmsg(2)
 
 
 class Holding:
     """
-    A descriptor that the keeper holds, perhaps with its command.
+    A terminal that the keeper holds, with its command.
 
     :param owner: the client that gets the report of the command's end. Without ``keep``, the
         holding ends with the owner's connection.
@@ -36,13 +33,6 @@ class Holding:
         self.body = b""
 
     def close(self) -> None:
-        """Close the descriptor without waiting."""
-        if not self.pid:
-            try:
-                # close(2) of a serial port waits for unsent output, possibly for long.
-                termios.tcflush(self.descriptor, termios.TCOFLUSH)
-            except termios.error:
-                pass  # unplugged
         os.close(self.descriptor)
         self.descriptor = -1
 
@@ -87,36 +77,20 @@ class Peer:
     def has_output(self) -> bool:
         return self.answer is not None or (bool(self.ended) and not self.is_busy)
 
-    def receive(self) -> tuple[Message, int | None] | None:
+    def receive(self) -> Message | None:
         """
-        Read one request, without blocking.
+        Read one request, without blocking; the kernel closes descriptors that come with it.
 
-        :return: the request, and its descriptor or ``None``; ``None`` if there is no request yet.
+        :return: ``None`` if there is no request yet.
         :raises EOFError: the client has closed the connection.
         :raises BadMessage: the request is not valid.
         """
         try:
-            data, ancillary, flags, _ = self.handle.recvmsg(
-                MAX_MESSAGE_BYTES + 1, sockets.CMSG_SPACE(_INT_BYTES), _MSG_CMSG_CLOEXEC
-            )
+            data = self.handle.recv(MAX_MESSAGE_BYTES + 1)
         except (BlockingIOError, InterruptedError):
             return None
-        descriptors = []
-        for level, kind, payload in ancillary:
-            if (level, kind) == (sockets.SOL_SOCKET, sockets.SCM_RIGHTS):
-                # The space for one is padded, and may hold two.
-                for at in range(0, len(payload) - _INT_BYTES + 1, _INT_BYTES):
-                    number = payload[at : at + _INT_BYTES]
-                    descriptors.append(int.from_bytes(number, sys.byteorder))
-        try:
-            if not data:
-                raise EOFError
-            cut = sockets.MSG_TRUNC | sockets.MSG_CTRUNC
-            if flags & cut or len(data) > MAX_MESSAGE_BYTES or len(descriptors) > 1:
-                raise BadMessage("the message is too long")
-            message = Message.decode(data)
-        except BaseException:
-            for descriptor in descriptors:
-                os.close(descriptor)
-            raise
-        return message, descriptors[0] if descriptors else None
+        if not data:
+            raise EOFError
+        if len(data) > MAX_MESSAGE_BYTES:
+            raise BadMessage("the message is too long")
+        return Message.decode(data)

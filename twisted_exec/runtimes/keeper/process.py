@@ -1,8 +1,8 @@
 """
 The keeper: a process that holds terminals, also while no runtime runs.
 
-A *holding* is a descriptor under a name. A holding that is not *kept* is dropped with the
-connection of the client that started, stored or took it.
+A *holding* is a terminal with its command, under a name. A holding that is not *kept* is dropped with the
+connection of the client that started or took it.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class KeeperState:
             if not client.is_busy and not client.has_output:
                 received = client.receive()
                 if received is not None:
-                    self._handle(client, *received)
+                    self._handle(client, received)
                     client.send()
         except (EOFError, OSError, BadMessage):
             self._drop(client)
@@ -150,7 +150,7 @@ class KeeperState:
 
     # Requests.
 
-    def _handle(self, client: Peer, message: Message, descriptor: int | None) -> None:
+    def _handle(self, client: Peer, message: Message) -> None:
         handlers = {
             "spawn": self._spawn,
             "take": self._take,
@@ -160,20 +160,13 @@ class KeeperState:
             "leave": self._leave,
         }
         try:
-            if message.kind == "store":
-                stored, descriptor = descriptor, None
-                self._store(client, message, stored)
-            elif message.kind in handlers:
-                handlers[message.kind](client, message)
-            else:
+            if message.kind not in handlers:
                 raise KeeperRefusal(f"there is no request {message.kind[:40]}")
+            handlers[message.kind](client, message)
         except KeeperRefusal as why:
             client.answer = _error(str(why))
         except OSError as why:
             client.answer = _error(why.strerror or str(why))
-        finally:
-            if descriptor is not None:
-                os.close(descriptor)
 
     def _new_name(self, message: Message) -> bytes:
         name = message.text("name")
@@ -188,21 +181,6 @@ class KeeperState:
         if holding is None:
             raise KeeperRefusal("nothing is held under this name")
         return holding
-
-    def _store(self, client: Peer, message: Message, descriptor: int | None) -> None:
-        if descriptor is None:
-            raise BadMessage("there is no descriptor")
-        try:
-            name, keep = self._new_name(message), message.number("keep", 0) == 1
-            if descriptor >= self._descriptor_limit:
-                raise KeeperRefusal("the keeper has no descriptors left")
-            if not os.isatty(descriptor):
-                raise KeeperRefusal("it is not a terminal")
-        except BaseException:
-            os.close(descriptor)
-            raise
-        self._held[name] = Holding(descriptor, client, keep)
-        client.answer = _ok()
 
     def _take(self, client: Peer, message: Message) -> None:
         holding = self._find(message)

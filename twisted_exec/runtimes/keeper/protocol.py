@@ -13,7 +13,6 @@ request           fields                                                fields o
 ``spawn``         name, keep, path, arg..., env..., cwd, and optional   pid, start; with the master
                   uid, gid, group..., tty-gid, rows, columns, raw,
                   soft, hard
-``store``         name, keep; with a descriptor
 ``take``          name, keep                                            pid, start, status, and the
                                                                         body; with the descriptor
 ``release``       name; body: input that the terminal has not accepted
@@ -23,8 +22,7 @@ request           fields                                                fields o
 ``leave``                                                               none: the client will disconnect
 ================  ====================================================  ==============================
 
-``pid`` and ``start`` identify a command as in ``/proc``; both are 0 for a stored descriptor.
-``status`` is that of wait(2), and is missing while the command runs.
+``pid`` and ``start`` identify a command as in ``/proc``.  ``status`` is that of wait(2), and is missing while the command runs.
 
 The keeper imports this module without the rest of the project.
 """

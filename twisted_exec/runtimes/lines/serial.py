@@ -68,12 +68,5 @@ class SerialDriver(LineDriver[SerialLine]):
 
     def _claim(self, facts: MachineFacts) -> tuple[str, IStreamClientEndpoint]:
         name, line = self.lines.claim(facts)
-        endpoint = SerialEndpoint(
-            self.reactor,
-            line.device,
-            line.settings,
-            hangup=line.hangup,
-            keeper=facts.keeper,
-            name=f"{facts.id}/serial",
-        )
+        endpoint = SerialEndpoint(self.reactor, line.device, line.settings, hangup=line.hangup)
         return name, endpoint

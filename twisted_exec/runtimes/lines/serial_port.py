@@ -10,22 +10,20 @@ import fcntl
 import os
 import struct
 import termios
-from collections.abc import Callable
 from typing import Any
 
 from twisted.internet.abstract import FileDescriptor
-from twisted.internet.defer import Deferred
 from twisted.internet.error import ConnectionAborted
 from twisted.internet.fdesc import readFromFD, writeToFD
 from twisted.internet.interfaces import IDelayedCall, IProtocolFactory, IStreamClientEndpoint
+from twisted.internet.main import CONNECTION_DONE
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.console.interfaces import ILineTransport
-from twisted_exec.runtimes.keeper.client import Keeper
+from twisted_exec.program.tasks import as_deferred
 from twisted_exec.runtimes.lines.device_lock import DeviceLock
-from twisted_exec.streaming.transports import unwritten
 from twisted_exec.wire.com_port import LineSettings
 
 # asm-generic/ioctls.h and termbits.h of the kernel; Python's termios lacks them.  The numbers of
@@ -43,6 +41,7 @@ _PARITY_FLAGS = {
     "space": termios.PARENB | _CMSPAR,
     "mark": termios.PARENB | termios.PARODD | _CMSPAR,
 }
+_POLL_SECONDS = 0.01
 _PROBLEMS = {
     errno.ENOENT: "there is no such device; is it plugged in?",
     errno.ENXIO: "there is no such device; is it plugged in?",
@@ -59,36 +58,22 @@ class SerialEndpoint:
 
     :param hangup: drop DTR on close, which modems and some machines take for a hang-up.
     :param path: such as ``/dev/ttyUSB0``.
-    :param keeper: may have the open device from an earlier runtime.
-    :param name: of the device at the keeper.
     """
 
     def __init__(
-        self,
-        reactor: Any,
-        path: str,
-        settings: LineSettings,
-        *,
-        hangup: bool = True,
-        keeper: Keeper | None = None,
-        name: str = "",
+        self, reactor: Any, path: str, settings: LineSettings, *, hangup: bool = True
     ) -> None:
-        self._keeper, self._name = keeper, name
         self._reactor = reactor
         self._path, self._settings, self._hangup = path, settings, hangup
 
-    def connect(self, protocolFactory: IProtocolFactory) -> Deferred[Any]:
-        return Deferred.fromCoroutine(self._connect(protocolFactory))
-
-    async def _connect(self, factory: IProtocolFactory) -> Any:
-        stored = None if self._keeper is None else await self._keeper.take_stored(self._name)
-        is_same = stored is not None and self._is_device(stored)
+    @as_deferred
+    async def connect(self, protocolFactory: IProtocolFactory) -> Any:
         lock = DeviceLock(self._path)
         try:
             lock.take()
             # O_NONBLOCK: open(2) of a serial port would wait for the carrier.
             flags = os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC
-            descriptor = stored if stored is not None and is_same else os.open(self._path, flags)
+            descriptor = os.open(self._path, flags)
             try:
                 _claim(descriptor)
                 set_line(descriptor, self._settings, hangup=self._hangup)
@@ -99,25 +84,9 @@ class SerialEndpoint:
             lock.release()
             number, words = error.args[:2]
             raise ServiceUnavailable(f"{self._path}: {_PROBLEMS.get(number, words)}") from None
-        finally:
-            if stored is not None and not is_same:
-                os.close(stored)
-        protocol = factory.buildProtocol(None)  # type: ignore[arg-type]
-        port = SerialPort(self._reactor, descriptor, protocol, lock, self._path, self._store)
-        port.is_continued = is_same
-        port.begin()
+        protocol = protocolFactory.buildProtocol(None)  # type: ignore[arg-type]
+        SerialPort(self._reactor, descriptor, protocol, lock, self._path).begin()
         return protocol
-
-    def _is_device(self, descriptor: int) -> bool:
-        try:
-            termios.tcgetattr(descriptor)
-            return os.fstat(descriptor).st_rdev == os.stat(self._path).st_rdev
-        except (OSError, termios.error):
-            return False
-
-    def _store(self, descriptor: int) -> None:
-        if self._keeper is not None:
-            self._keeper.hand_on(self._name, descriptor)
 
 
 def _claim(descriptor: int) -> None:
@@ -181,21 +150,14 @@ class SerialPort(FileDescriptor):
     """An open device: the transport of its protocol."""
 
     connected = 1
-    is_continued = False
 
     def __init__(
-        self,
-        reactor: Any,
-        descriptor: int,
-        protocol: Any,
-        lock: DeviceLock,
-        path: str,
-        store: Callable[[int], None] = lambda descriptor: None,
+        self, reactor: Any, descriptor: int, protocol: Any, lock: DeviceLock, path: str
     ) -> None:
         super().__init__(reactor)
-        self._store, self._is_stored = store, False
         self._descriptor, self._lock, self._path = descriptor, lock, path
         self._break: IDelayedCall | None = None
+        self._sending: IDelayedCall | None = None
         self.protocol = protocol
 
     def begin(self) -> None:
@@ -227,13 +189,26 @@ class SerialPort(FileDescriptor):
         except OSError:
             pass  # unplugged just now; doRead reports it
 
-    def hand_on(self) -> bytes:
-        """Leave the device open for the next runtime; return the input that was not sent."""
-        unsent = unwritten(self)
-        self._store(self._descriptor)
-        self._is_stored = True
-        self.abortConnection()
-        return unsent
+    def _postLoseConnection(self) -> Any:
+        """Close as soon as the device has sent what it has accepted; the owner limits the time."""
+        if not self._holds_output():
+            return CONNECTION_DONE
+        clock: Any = self.reactor
+        self._sending = clock.callLater(_POLL_SECONDS, self._close_if_sent)
+        return None
+
+    def _close_if_sent(self) -> None:
+        self._sending = None
+        if (reason := self._postLoseConnection()) is not None:
+            self.connectionLost(Failure(reason))
+
+    def _holds_output(self) -> bool:
+        queued = array.array("i", [0])
+        try:
+            fcntl.ioctl(self._descriptor, termios.TIOCOUTQ, queued)
+        except OSError:
+            return False  # unplugged
+        return queued[0] > 0
 
     def abortConnection(self) -> None:
         if self.connected:
@@ -243,15 +218,16 @@ class SerialPort(FileDescriptor):
         if not (self.disconnecting or reason.check(ConnectionAborted)):
             reason = Failure(ServiceUnavailable(f"{self._path}: it hung up or was unplugged"))
         super().connectionLost(reason)
+        if self._sending is not None:
+            self._sending.cancel()
         if self._break is not None:
             self._break.cancel()
             self._end_break()
-        if not self._is_stored:
-            try:
-                # close(2) waits for unsent output, possibly for long under flow control.
-                termios.tcflush(self._descriptor, termios.TCOFLUSH)
-            except termios.error:
-                pass
+        try:
+            # close(2) waits for unsent output, possibly for long under flow control.
+            termios.tcflush(self._descriptor, termios.TCOFLUSH)
+        except termios.error:
+            pass
         os.close(self._descriptor)
         self._descriptor = -1  # the number is reused soon
         self._lock.release()

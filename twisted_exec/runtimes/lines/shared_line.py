@@ -48,8 +48,6 @@ from twisted_exec.streaming.interfaces import LINE_LOST, IBreakable, TerminalSiz
 _LONG_RUN_SECONDS = 10.0
 _MAX_REASON = 300
 _PROBE_SECONDS = 5.0
-_LEAVE_SECONDS = 4.0
-"""Longest wait of a hand-over for a line that closes: its far end may hang."""
 _MOST_GAPS = 10
 """Limit for the gaps of short connections in a row; each gap is a file of the journal."""
 _MOST_REASONS = 10
@@ -69,7 +67,7 @@ class LineTiming:
     first_delay_seconds: float = 0.5
     longest_delay_seconds: float = 30.0
     open_seconds: float = 20.0
-    close_seconds: float = 2.0
+    close_seconds: float = 1.5
     settle_seconds: float = 2.0
 
 
@@ -173,7 +171,6 @@ class SharedLine:
         self._claim, self._release = claim, release
         self._power = power
         self.outage = ""
-        self.is_continued = False
         self._name = ""
         self._endpoint: IStreamClientEndpoint | None = None
         self._inner: Any = None
@@ -222,7 +219,6 @@ class SharedLine:
             if self._power is None or failed.check(CancelledError):
                 why = f'line "{self._name}": {self._describe(failed)}'
                 raise CannotStart(_reason_of(failed, "LineFailed"), why) from None
-        self.is_continued = getattr(link and link.transport, "is_continued", False)
         inner: Any = factory.buildProtocol(None)  # type: ignore[arg-type]
         self._inner = inner
         inner.makeConnection(self)
@@ -269,20 +265,7 @@ class SharedLine:
             raise
 
     @as_deferred
-    async def leave(self) -> bytes:
-        unsent = b""
-        hand_on = getattr(self._link and self._link.transport, "hand_on", None)
-        if hand_on is not None:
-            self._closing = True
-            unsent = hand_on()
-        leaving = Deferred.fromCoroutine(self._stop()).addTimeout(_LEAVE_SECONDS, self._clock)
-        await leaving.addErrback(lambda failure: failure.trap(TimeoutError) and None)
-        return unsent
-
-    def stop(self) -> Deferred[None]:
-        return Deferred.fromCoroutine(self._stop())
-
-    async def _stop(self) -> None:
+    async def stop(self) -> None:
         try:
             await self._close()
         finally:

@@ -225,6 +225,7 @@ class BrokerStreamServer(TokenServer):
             audit,
             reactor,
             hop=HOP,
+            program="exec-broker",
             drain_seconds=settings.drain_seconds,
             limits=settings.sessions,
         )

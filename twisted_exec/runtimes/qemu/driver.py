@@ -565,16 +565,15 @@ class QemuRun:
                 "Warning", "ShutdownIgnored", f"the guest did not shut down in {seconds:g} s"
             )
 
-    def release(self) -> bytes:
-        unsent = self._line.unsent() if self._line is not None else b""
+    @as_deferred
+    async def release(self) -> None:
         self._released = True
         self._exit.wake()
-        pausing, control = self._idle.leave(), self._control
-        if pausing is not None and control is not None:
-            self._control = None
-            pausing.addCallback(lambda _: control.transport.abortConnection())
+        pausing = self._idle.leave()
+        if pausing is not None:
+            pausing.addTimeout(_QUIT_SECONDS, self._driver.reactor)
+            await pausing.addErrback(lambda failure: failure.trap(TimeoutError) and None)
         self._disconnect()
-        return unsent
 
     @as_deferred
     async def stop(self) -> None:

@@ -15,6 +15,7 @@ from twisted.python.failure import Failure
 from twisted.python.filepath import FilePath
 
 from twisted_exec.runtimes.qemu.serial_log import SerialLog
+from twisted_exec.streaming.transports import unwritten
 
 if TYPE_CHECKING:
     from twisted.internet.inotify import INotify
@@ -124,8 +125,10 @@ class LogPort(FileDescriptor):
         self.read()
 
     def loseConnection(self) -> None:
-        """Close now: a guest that reads nothing would never let pending input drain."""
+        """Close now, and leave pending input in the FIFO for a guest that reads it later."""
         if self.connected:
+            if input := unwritten(self):
+                self._serial_log.leave_input(self._descriptor, input)
             self.connectionLost(Failure(ConnectionDone()))
 
     abortConnection = loseConnection

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from twisted.internet.abstract import FileDescriptor
 from twisted.internet.error import ConnectionDone
 from twisted.internet.interfaces import IConsumer, ITransport
 from twisted.internet.protocol import Protocol, connectionDone
@@ -18,7 +17,6 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from twisted_exec.console.interfaces import ILineTransport
-from twisted_exec.streaming.transports import unwritten
 
 
 class QemuSerialPort(Protocol):
@@ -96,13 +94,6 @@ class QemuSerialLine:
             self._over = True
             self._protocol.connectionLost(reason)
 
-    def unsent(self) -> bytes:
-        """Return input that QEMU has not got; it is lost with the connection."""
-        transport = self._port and self._port.transport
-        if not isinstance(transport, FileDescriptor):
-            return self._held
-        return unwritten(transport) + self._held
-
     def break_begins(self) -> None:
         """
         Hold input back until :meth:`break_ends`.
@@ -144,6 +135,8 @@ class QemuSerialLine:
     def loseConnection(self) -> None:
         self.disconnecting = True
         if self._port is not None:
+            held, self._held = self._held, b""
+            self._port.transport.write(held)
             self._port.transport.loseConnection()
         else:
             self.end(Failure(ConnectionDone()))

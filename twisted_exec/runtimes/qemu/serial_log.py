@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import fcntl
 import json
 import os
 from contextlib import suppress
@@ -64,6 +65,19 @@ class SerialLog:
         """Open the FIFO, for reading as well: then it neither waits for QEMU nor has an end."""
         flags = os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
         return os.open(self.input_path, flags)
+
+    def leave_input(self, descriptor: int, input: bytes) -> None:
+        """Write the last input into the FIFO, which gets as large as this takes."""
+        written = 0
+        try:
+            size = fcntl.fcntl(descriptor, fcntl.F_GETPIPE_SZ)
+            fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, size + len(input))
+            written = os.write(descriptor, input)
+        except OSError:
+            pass  # this user has many large pipes (pipe(7))
+        if written < len(input):
+            lost = len(input) - written
+            self._log.warn("{path}: {count} bytes of input are lost", path=self.path, count=lost)
 
     def remove(self) -> None:
         for path in (self.path, self.input_path, self._base_path):

@@ -186,7 +186,7 @@ class RecordingFiles:
 
     def close(self) -> None:
         """
-        Change no file any more, not even in a call that waits for the disk: another process may own
+        Change no file any more, not even in a call that waits for the disk: the next process may own
         them.
         """
         self._is_closed = True

@@ -49,7 +49,7 @@ from twisted_exec.runtimes.recordings.statuses import Statuses
 from twisted_exec.runtimes.recordings.storing import MakeUploads, Storing
 from twisted_exec.wire.session_terms import RECORDED_INPUT
 
-STOP_SECONDS = 5.0
+STOP_SECONDS = 1.0
 """Longest wait of a stop for the last signatures."""
 _NAMED = 10
 """So many recordings are named in a message."""
@@ -136,8 +136,6 @@ class ConsoleRecordings:
 
         :raises DirectoryError: the directory is not private, or cannot be created.
         """
-        self._recordings.clear()
-        self._by_machine.clear()
         for stored in self._files.open():
             self._add(Recording(stored))
         self.retained.open()
@@ -154,18 +152,6 @@ class ConsoleRecordings:
                 self._end(recording)
             self.storing.closed(recording.uid)
 
-    def abandon(self) -> None:
-        """Stop without a last signature."""
-        self._is_running = False
-        self._desired.stop()
-        self._heads.stop()
-        self._files.close()
-        self.storing.stop()
-        self.statuses.stop()
-        self._thread.stop()
-        if self._timer is not None and self._timer.active():
-            self._timer.cancel()
-
     async def stop(self) -> None:
         """Sign the recordings once more, for :data:`STOP_SECONDS` at most, and stop."""
         if not self._is_running:
@@ -179,7 +165,15 @@ class ConsoleRecordings:
                     seconds=STOP_SECONDS,
                     names=listed(names, _NAMED),
                 )
-        self.abandon()
+        self._is_running = False
+        self._desired.stop()
+        self._heads.stop()
+        self._files.close()
+        self.storing.stop()
+        self.statuses.stop()
+        self._thread.stop()
+        if self._timer is not None and self._timer.active():
+            self._timer.cancel()
         self._machines.clear()
 
     def _is_unsigned(self, recording: Recording) -> bool:

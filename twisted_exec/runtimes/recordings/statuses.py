@@ -47,9 +47,6 @@ class Statuses:
         for owner in self._owners:
             self._answer(owner)
 
-    def go_on(self) -> None:
-        self._is_stopped = False
-
     def changed(self, recording: Recording) -> None:
         self._number += 1
         recording.number = self._number

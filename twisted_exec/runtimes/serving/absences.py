@@ -15,7 +15,7 @@ from twisted.logger import Logger
 
 MOST = 4096
 MOST_OF_USER = MOST // 4
-"""Most waiting sessions of one user: a hop that is replaced cuts all of a user's sessions."""
+"""Most waiting sessions of one user: all of them wait while a hop restarts."""
 _AT_ONCE = 50
 """Most waits that expire in one turn of the reactor."""
 NOT_BACK = "the user did not come back"
@@ -47,8 +47,8 @@ class Absences:
         self,
         clock: IReactorTime,
         seconds: float,
-        most: float = MOST,
-        most_of_user: float = MOST_OF_USER,
+        most: int = MOST,
+        most_of_user: int = MOST_OF_USER,
     ) -> None:
         self._clock, self._seconds = clock, seconds
         self._most, self._most_of_user = most, most_of_user

@@ -35,9 +35,6 @@ from twisted_exec.wire.keys import digest as digest_of
 from twisted_exec.wire.resume import UNCONFIRMED_SECONDS, Resumable, Resume
 from twisted_exec.wire.session_terms import Terms
 
-MOVING_SECONDS = 60
-"""Least time that a session waits while it moves from a predecessor."""
-
 _MOST_REFUSALS = 10
 _REFUSAL_SECONDS = 60.0
 _MOST_REFUSED_USERS = 10_000
@@ -70,26 +67,6 @@ class KeptSession:
         self._is_confirmed = bool(earlier)  # the client has a key
         self._keys: dict[bytes, str] = {}
 
-    @property
-    def keys(self) -> Mapping[bytes, str]:
-        """
-        The digests of the keys that resume the session, each with the session id of its stream.
-        """
-        return self._keys
-
-    @property
-    def settled(self) -> int | None:
-        """Number of settled pieces of input; ``None`` if unknown."""
-        return self._settled if self.connection is None else self.connection.settled
-
-    def restore(
-        self, keys: Mapping[bytes, str], settled: int | None, *, is_away: bool = False
-    ) -> None:
-        """Continue a session of a predecessor, which waits for its next stream."""
-        self._settled, self._is_confirmed = settled, True
-        self.use_keys(dict(keys))
-        self._wait(is_moving=not is_away)
-
     def has_key(self, key: bytes, session: str) -> bool:
         """Return whether a key resumes this session, and was issued for a stream with this id."""
         return self._keys.get(key) == session
@@ -108,7 +85,8 @@ class KeptSession:
         :return: the attachment, and the beginning of its stream.
         """
         key, answer = self._sessions.issue(self, session)
-        keys, position, settled = {key: session}, None, self.settled
+        keys, position = {key: session}, None
+        settled = self._settled if self.connection is None else self.connection.settled
         if resume is not None:
             # The old key stays valid until the client sends something: it may not have got the new
             # one.
@@ -148,15 +126,8 @@ class KeptSession:
     def lost(self, connection: KeptStream) -> None:
         self._settled, self.connection = connection.settled, None
         self.attachment.away()
-        self._wait(is_moving=False)
-
-    def _wait(self, *, is_moving: bool) -> None:
-        if is_moving:
-            self._sessions.moving.add(self)
-        elif self._is_confirmed:
-            self._sessions.absences.add(self)
-        else:
-            self._sessions.unconfirmed.add(self)
+        sessions = self._sessions
+        (sessions.absences if self._is_confirmed else sessions.unconfirmed).add(self)
 
 
 class KeptSessions:
@@ -167,10 +138,9 @@ class KeptSessions:
     """
 
     def __init__(self, clock: IReactorTime, seconds: int, registry: CollectorRegistry) -> None:
-        self.clock, self._seconds = clock, seconds
+        self.clock, self.seconds = clock, seconds
         self.absences = Absences(clock, seconds)
         self.unconfirmed = Absences(clock, min(seconds, UNCONFIRMED_SECONDS))
-        self.moving = Absences(clock, max(seconds, MOVING_SECONDS), math.inf, math.inf)
         self._by_key: dict[bytes, KeptSession] = {}
         self._keys = ResumeKeys()
         self._earlier_until = 0.0  # keys of an earlier process are valid until then
@@ -198,7 +168,7 @@ class KeptSessions:
     def start(self, secret: bytes) -> None:
         """Accept the keys of earlier processes from now on, for as long as a session waits."""
         self._keys = ResumeKeys(secret)
-        self._earlier_until = self.clock.seconds() + self._seconds
+        self._earlier_until = self.clock.seconds() + self.seconds
 
     def close(self, reason: str) -> None:
         self._earlier_until = 0.0
@@ -212,29 +182,7 @@ class KeptSessions:
 
     @property
     def _waiting(self) -> Sequence[Absences]:
-        return self.absences, self.unconfirmed, self.moving
-
-    def export(self) -> dict[str, Any]:
-        """Return what another process needs to know besides the sessions, as JSON values."""
-        return {
-            "processes": [each.hex() for each in self._keys.processes],
-            "earlierSeconds": max(0.0, self._earlier_until - self.clock.seconds()),
-            "earlierUsed": [each.hex() for each in self._earlier_used],
-        }
-
-    def restore(self, values: Mapping[str, Any]) -> None:
-        """Accept the keys of a predecessor, which :meth:`export` returned; called after :meth:`start`."""
-        self._keys.succeed(bytes.fromhex(each) for each in values["processes"])
-        self._earlier_until = self.clock.seconds() + float(values["earlierSeconds"])
-        self._earlier_used = {bytes.fromhex(each) for each in values["earlierUsed"]}
-
-    @property
-    def all(self) -> Sequence[KeptSession]:
-        return list(dict.fromkeys(self._by_key.values()))
-
-    @property
-    def is_enabled(self) -> bool:
-        return self._seconds > 0
+        return self.absences, self.unconfirmed
 
     def new(
         self, user: str, machine: str, subject: Subject, attachment: IResumableAttachment
@@ -298,7 +246,7 @@ class KeptSessions:
         """Issue a key; return its digest, and the answer to the client."""
         holder = Holder(session.user, session.machine, id)
         key = self._keys.issue(holder, session.attachment.oldest)
-        return digest_of(key), Resumable(key, self._seconds or MOVING_SECONDS)
+        return digest_of(key), Resumable(key, self.seconds)
 
     def replace_keys(
         self, session: KeptSession, old: Mapping[bytes, str], new: Mapping[bytes, str]
@@ -360,9 +308,6 @@ class KeptStream:
         if self._transport is None or (self._settled_before is None and not self._is_heard):
             return self._settled_before
         return int(self._transport.settled)
-
-    def cut(self, why: str) -> None:
-        self._live.cut(why)
 
     def supersede(self) -> None:
         """End the stream: the session has a newer one."""

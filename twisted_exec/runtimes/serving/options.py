@@ -45,7 +45,7 @@ ALLOW_UID = ProgramOption(
     uid_of,
     several=True,
 )
-SERVING_DRAIN_SECONDS = replace(DRAIN_SECONDS, default=5.0, group="Sessions")
+SERVING_DRAIN_SECONDS = replace(DRAIN_SECONDS, default=1.5, group="Sessions")
 
 
 def unix_path(address: str) -> str:

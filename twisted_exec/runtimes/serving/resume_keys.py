@@ -23,7 +23,6 @@ import os
 import secrets
 import stat
 import struct
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from twisted.logger import Logger
@@ -64,16 +63,6 @@ class ResumeKeys:
     def __init__(self, secret: bytes = b"") -> None:
         self._secret = secret or secrets.token_bytes(_SECRET_BYTES)
         self._process = secrets.token_bytes(_PROCESS_BYTES)
-        self._predecessors: frozenset[bytes] = frozenset()
-
-    @property
-    def processes(self) -> frozenset[bytes]:
-        """The processes of which this process knows all sessions: itself and its predecessors."""
-        return self._predecessors | {self._process}
-
-    def succeed(self, processes: Iterable[bytes]) -> None:
-        """Take note that this process has all sessions of others."""
-        self._predecessors = frozenset(processes)
 
     def issue(self, holder: Holder, oldest: Position) -> str:
         """Make a key."""
@@ -86,7 +75,7 @@ class ResumeKeys:
         Check a key of an earlier process.
 
         :return: the position of the oldest output that the session may read; ``None`` if no earlier
-            process issued this key for this holder, or this process knows its sessions.
+            process issued this key for this holder.
         """
         try:
             raw = base64.urlsafe_b64decode(key + "=" * (-len(key) % 4))
@@ -100,7 +89,7 @@ class ResumeKeys:
         process, _, epoch, offset = _HEAD.unpack(head)
         # A seal is worth nothing in the process that issued the key: there a key that is not known
         # has been used, or its session is over.
-        return None if process in self.processes else Position(epoch.hex(), offset)
+        return None if process == self._process else Position(epoch.hex(), offset)
 
     def _seal(self, head: bytes, holder: Holder) -> bytes:
         return hmac.digest(self._secret, head + holder.encode(), "sha256")

@@ -19,11 +19,7 @@ from twisted.internet.endpoints import HostnameEndpoint, connectProtocol
 from twisted.internet.interfaces import IListeningPort
 from twisted.internet.protocol import Protocol
 
-from twisted_exec.api.status import (
-    Forbidden,
-    NotFound,
-    ServiceUnavailable,
-)
+from twisted_exec.api.status import Forbidden, NotFound
 from twisted_exec.iri.server import IRIServer
 from twisted_exec.iri.target import TargetError, parse_target
 from twisted_exec.iri.unix_gate import prepare_directory, remove_stale
@@ -40,10 +36,8 @@ from twisted_exec.streaming.http.responses import Dispatcher, respond, respond_t
 from twisted_exec.streaming.http.routes import Routes, respond_ready
 from twisted_exec.streaming.http.session_requests import FurtherRequest
 from twisted_exec.streaming.http.site import Request, Site
-from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending, IAttachment
 from twisted_exec.streaming.rejoinable_transport import RejoinableTransports
 from twisted_exec.streaming.sessions.guard import STOPPING
-from twisted_exec.streaming.sessions.registry import Session as LiveSession
 from twisted_exec.streaming.sessions.registry import Sessions
 from twisted_exec.streaming.sessions.round_trips import RoundTripMetrics
 from twisted_exec.tls.endpoints import server_endpoint, unix_client_endpoint
@@ -72,8 +66,6 @@ class SocketRoutes(Dispatcher):
         self._routes = Routes()
 
     async def dispatch(self, request: Request) -> None:
-        if self._server.is_frozen:
-            raise ServiceUnavailable("this runtime is being replaced", retry_after_seconds=1)
         self._check_peer(request)
         await self._routes.dispatch(request)
 
@@ -127,14 +119,12 @@ class TokenServer(Service):
     A server with tokens in its URLs; subclasses add the routes.
 
     :param hop: name of this hop in audit records.
+    :param program: name of the program, for users whose sessions end because it stops.
+    :param drain_seconds: longest time for the last messages to sessions.
     :param rejoin_seconds: how long the stream of a client that cannot resume its session waits when
         its connection is lost; 0 to end it.
     :ivar health: the probes of ``/readyz``; the owner adds them.
-    :ivar ordinary: the attachments of the sessions that cannot be resumed.
-    :ivar is_frozen: most requests are refused.
     """
-
-    is_frozen = False
 
     def __init__(
         self,
@@ -143,18 +133,18 @@ class TokenServer(Service):
         reactor: Any,
         *,
         hop: str,
-        drain_seconds: float = 5.0,
+        program: str,
+        drain_seconds: float = 1.5,
         limits: SessionLimits | None = None,
         rejoin_seconds: int = REJOIN_SECONDS,
     ) -> None:
         self.listening = listening
         self.streams = RejoinableTransports(reactor, rejoin_seconds)
         self.health = Health(reactor)
-        self.ordinary: dict[LiveSession, IAttachment] = {}
         self.registry = new_registry(reactor)
         self.sessions = Sessions(Trail(audit, hop, reactor), SessionMetrics(self.registry), limits)
         RoundTripMetrics(self.registry, self.sessions)
-        self._reactor, self._drain_seconds = reactor, drain_seconds
+        self._reactor, self._program, self._drain_seconds = reactor, program, drain_seconds
         self._site = Site(
             self.make_routes(),
             reactor,
@@ -174,10 +164,6 @@ class TokenServer(Service):
     @property
     def clock(self) -> Any:
         return self._reactor
-
-    def add_ordinary(self, live: LiveSession, attachment: IAttachment) -> None:
-        self.ordinary[live] = attachment
-        live.on_over.append(lambda: self.ordinary.pop(live))
 
     def exec_url(self, token: str) -> str:
         return f"{self._base_url.rstrip('/')}/exec/{token}"
@@ -243,29 +229,20 @@ class TokenServer(Service):
         scheme = "https" if self.listening.certificate else "http"
         return f"{scheme}://[{host}]:{number}" if ":" in host else f"{scheme}://{host}:{number}"
 
-    def freeze(self) -> None:
-        """Refuse requests, also over open connections."""
-        self.is_frozen = True
-        self._site.drain()
-
-    def thaw(self) -> None:
-        self.is_frozen = False
-        self._site.resume()
-
     def stopService(self) -> Deferred[None]:
         """:return: fires when no session is left."""
         super().stopService()
         return Deferred.fromCoroutine(self._stop())
 
     async def _stop(self) -> None:
+        self.sessions.close(STOPPING)
         port, self._port = self._port, None
         if isinstance(port, unix.Port):
             await stop_unix_port(port)
         elif port is not None:
             await maybeDeferred(port.stopListening)
         self._site.drain()
-        ending = Ending(SHUTTING_DOWN, STOPPING)
-        await self.sessions.drain(self._reactor, self._drain_seconds, ending)
+        await self.sessions.drain(self._reactor, self._drain_seconds, self._program)
 
 
 def _is_loopback(host: str) -> bool:
@@ -279,7 +256,6 @@ class StreamHost(AsyncService):
     :ivar iri: serves the runtime interface; ``iri.target`` is its address, once it is ready.
     """
 
-    state_version = 1
     streams: TokenServer
     iri: IRIServer
 

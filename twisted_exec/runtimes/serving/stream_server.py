@@ -93,6 +93,7 @@ from twisted_exec.wire.resume import Resume
 from twisted_exec.wire.session_terms import Terms
 from twisted_exec.wire.upgrade import WEBSOCKET
 
+PROGRAM = "exec-runtime"
 SCREEN = "screen"
 _WAIT_SECONDS = 600.0
 _Prepared = TypeVar("_Prepared")
@@ -317,6 +318,7 @@ class StreamRoutes(ServerRoutes):
             reservation.release()
             raise
         if isinstance(attachment, KeptSession):
+            live.resumable_seconds = self._resuming.seconds
             connection: Any
             connection, beginning = attachment.connect(
                 subject.session,
@@ -328,7 +330,6 @@ class StreamRoutes(ServerRoutes):
             return
         owner = StreamOwner(subject.session, subject.user, subject.uid)
         offer = self._server.streams.offered(owner) if is_offered and subject.user else None
-        self._server.add_ordinary(live, attachment)
         self._serve_for(reservation, request, attachment, live, offer=offer)
 
     def _serve_for(
@@ -427,6 +428,7 @@ class Resuming:
         self, kept_sessions: KeptSessions, attach: Callable[[Grant], tuple[Subject, IAttachment]]
     ) -> None:
         self._kept_sessions, self._attach = kept_sessions, attach
+        self.seconds = kept_sessions.seconds
 
     def find(
         self, claimed: Subject, grant: Grant, resumption: RequestedResumption | None
@@ -442,7 +444,7 @@ class Resuming:
             session.attachment.check(resumption.resume.position)
             return session.subject, session
         machine, attachment = self._attach(grant)
-        can_resume = resumption is not None and user and self._kept_sessions.is_enabled
+        can_resume = resumption is not None and user and self.seconds
         if can_resume and IResumableAttachment.providedBy(attachment):
             return machine, self._kept_sessions.new(user, _bound(grant), machine, attachment)
         return machine, attachment
@@ -483,7 +485,8 @@ class StreamServer(TokenServer):
         audit: IAuditSink,
         reactor: Any,
         *,
-        drain_seconds: float = 5.0,
+        program: str = PROGRAM,
+        drain_seconds: float = 1.5,
         limits: SessionLimits | None = None,
         read_log: ReadLog | None = None,
         rejoin_seconds: int = REJOIN_SECONDS,
@@ -499,6 +502,7 @@ class StreamServer(TokenServer):
             audit,
             reactor,
             hop="runtime",
+            program=program,
             drain_seconds=drain_seconds,
             limits=limits,
             rejoin_seconds=rejoin_seconds,
@@ -518,5 +522,5 @@ class StreamServer(TokenServer):
         )
 
     async def _stop(self) -> None:
-        self.kept_sessions.close(STOPPING)
         await super()._stop()
+        self.kept_sessions.close(STOPPING)

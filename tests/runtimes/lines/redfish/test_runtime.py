@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from typing import Any
 
@@ -14,7 +13,6 @@ from twisted_exec.api.conditions import CONSOLE_LINE, POWER_SWITCHED
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.iri.request_cache import Grant
 from twisted_exec.runtimes import supervisor
-from twisted_exec.runtimes.handover import CannotHandOver, MachinesHandOver
 from twisted_exec.runtimes.lines.redfish import claim, client, sessions
 from twisted_exec.runtimes.service import MachineRuntime
 
@@ -324,23 +322,3 @@ class UnconfirmedTests(OneServerCase):
         self.bmc.faults.codes = {}
         await runtime.delete_machine(pb.DeleteMachineRequest(machine_id=id))
         self.assertEqual((self.bmc.power, self.bmc.resets, self.bmc.sessions), ("On", [], {}))
-
-    async def test_handed_over(self) -> None:
-        """Another process goes on to ask."""
-        runtime, _ = await self.start(power=True)
-        self.bmc.faults.codes = {"*": 503}
-        await self.fails()
-        handed = MachinesHandOver(runtime)
-        await self.until(lambda: not self.obstacle(handed))
-        values = json.loads(json.dumps(await handed.suspend()))
-        await self.make_runtime(self.metal(power=True), inherited=values)
-        await self.until_state(pb.MACHINE_RUNNING, "PowerFailed")
-        self.bmc.faults.codes = {}
-        await self.goes_off()
-
-    def obstacle(self, handed: MachinesHandOver) -> str:
-        try:
-            handed.check()
-        except CannotHandOver as problem:
-            return str(problem)
-        return ""
