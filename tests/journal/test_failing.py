@@ -78,17 +78,6 @@ class FullTests(StoreCase):
             self.assertEqual(contents(again), b"before\nduring\n")
             self.assertEqual(missing_bytes(again, 0, again.end), missing)
 
-    def test_opened_again(self) -> None:
-        """A store that is opened again on a full disk loses no output if it is killed."""
-        store = self.store()
-        store.journal(KEY).append(b"before\n")
-        self.stop(store)
-        self.layer.error = errno.ENOSPC
-        store.open()
-        store.journal(KEY).append(b"during\n")
-        self.layer.error = 0
-        self.assertEqual(contents(self.store().journal(KEY)), b"before\nduring\n")
-
     def test_quiet_at_the_start(self) -> None:
         """A quiet journal can be read from a read-only disk."""
         store = self.store()

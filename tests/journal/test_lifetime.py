@@ -35,14 +35,16 @@ class LifetimeTests(SynchronousTestCase):
         self.called.append("call")
 
     def test_phases(self) -> None:
-        """A store is open again after a stop, which may be cancelled or given up."""
-        for end in (self.lifetime.close, self.lifetime.give_up, self.lifetime.open):
-            if not self.lifetime.is_open:
-                self.lifetime.open()
-            self.lifetime.begin_closing()
-            self.assertFalse(self.lifetime.is_open or self.lifetime.is_given_up)
-            end()
-        self.assertTrue(self.lifetime.is_open)
+        """A store is opened once, and its stop ends, or gives up."""
+        for is_given_up in (False, True):
+            lifetime = Lifetime(self.clock, self.run_in_thread)
+            lifetime.open()
+            self.assertTrue(lifetime.is_open)
+            lifetime.begin_closing()
+            self.assertFalse(lifetime.is_open or lifetime.is_given_up)
+            (lifetime.give_up if is_given_up else lifetime.close)()
+            self.assertIs(lifetime.is_given_up, is_given_up)
+            self.assertRaises(ImpossibleTransition, lifetime.open)
 
     def test_impossible(self) -> None:
         """A store that is not open cannot be closed or given up."""

@@ -13,9 +13,9 @@ import hashlib
 import math
 import secrets
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
 
 from twisted.internet.interfaces import IReactorTime
 
@@ -81,44 +81,26 @@ class LiveStream(Protocol):
         """Change the terms that the hop before holds the session to."""
 
 
-def grant_from(values: Mapping[str, Any]) -> Grant:
-    """
-    Return the grant with these fields.
-
-    :raises ValueError: they are not those of a grant.
-    """
-    try:
-        return Grant(**values)
-    except TypeError as problem:
-        raise ValueError(f"this is no grant of a token: {problem}") from None
-
-
 class TokenReservation:
-    """
-    The hold of one request on a token, until :meth:`commit` or :meth:`release`.
-
-    :ivar digest: names the token without revealing it.
-    """
+    """The hold of one request on a token, until :meth:`commit` or :meth:`release`."""
 
     def __init__(self, cache: RequestCache, digest: bytes, expires: float, grant: Grant) -> None:
         self.grant = grant
-        self._cache = cache
-        self.digest = digest
-        self._expires = expires
+        self._cache, self._digest, self._expires = cache, digest, expires
 
     def commit(self, stream: LiveStream) -> None:
         """Use up the token, because the upgrade is complete."""
-        self._cache._commit(self.digest, self.grant, stream)
+        self._cache._commit(self._digest, self.grant, stream)
 
     def release(self) -> None:
         """
         Make the token usable again until it expires: the upgrade failed, before or after commit.
         """
-        self._cache._release(self.digest, self._expires, self.grant)
+        self._cache._release(self._digest, self._expires, self.grant)
 
     def ended(self) -> None:
         """Note the end of the stream; to be called after :meth:`commit`."""
-        self._cache._ended(self.digest)
+        self._cache._ended(self._digest)
 
 
 class RequestCache:
@@ -145,38 +127,6 @@ class RequestCache:
         self._reserved: dict[bytes, Grant] = {}
         self._live: dict[bytes, tuple[Grant, LiveStream]] = {}
         self._held: Counter[str] = Counter()
-
-    def export(self) -> list[dict[str, Any]]:
-        self._expire()
-        now = self._clock.seconds()
-        return [
-            {"digest": digest.hex(), "seconds": expires - now, "grant": asdict(grant)}
-            for digest, (expires, grant) in self._waiting.items()
-        ]
-
-    def restore(self, values: Sequence[Mapping[str, Any]]) -> None:
-        """
-        Add the tokens of an earlier process; call it first.
-
-        :raises ValueError: a grant, a digest or a time is not valid.
-        """
-        now = self._clock.seconds()
-        for each in values:
-            grant = grant_from(each["grant"])
-            expires = now + min(float(each["seconds"]), self._ttl_seconds)
-            self._waiting[bytes.fromhex(each["digest"])] = expires, grant
-            self._held[grant.user] += 1
-
-    def tokens_of(self, stream: LiveStream) -> list[tuple[bytes, Grant]]:
-        """Return the digests and grants of the tokens that name an open stream."""
-        return [(digest, grant) for digest, (grant, each) in self._live.items() if each is stream]
-
-    def expect(self, digest: bytes, grant: Grant, stream: LiveStream) -> None:
-        """Take note of a stream that was opened with a token in an earlier process."""
-        self._live[digest] = grant, stream
-
-    def forget(self, digest: bytes) -> None:
-        self._live.pop(digest, None)
 
     @property
     def outstanding(self) -> int:

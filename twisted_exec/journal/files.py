@@ -56,7 +56,7 @@ class JournalPlace:
     The directory of a journal, and the circumstances of its use.
 
     :param begin: called before anything is written; raises :class:`OSError` if that cannot begin.
-    :param is_given_up: returns whether another process may own the files.
+    :param is_given_up: returns whether the next process may own the files.
     """
 
     layer: Any

@@ -231,14 +231,6 @@ class Journal:
             self._disk.refused(self)
             raise
 
-    def reread(self) -> None:
-        if self._files is None or self.failure or self.is_behind:
-            return
-        self._files.rest()
-        self._files = self._reading = self._boots = None
-        self._tail = Tail()
-        self._notify()
-
     @property
     def is_awake(self) -> bool:
         return self._files is not None and (

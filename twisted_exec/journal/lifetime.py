@@ -21,19 +21,21 @@ _Result = TypeVar("_Result")
 class StoreLife(Enum):
     """The phase of a store."""
 
-    CLOSED = "closed"
+    NEW = "new"
     OPEN = "open"
     CLOSING = "closing"
     """The disk gets the last output."""
+    CLOSED = "closed"
     GIVEN_UP = "given up"
-    """The stop has not waited for the disk: another process may own the files."""
+    """The stop has not waited for the disk: the next process may own the files."""
 
 
 STORE_TRANSITIONS: Mapping[StoreLife, frozenset[StoreLife]] = {
-    StoreLife.CLOSED: frozenset({StoreLife.OPEN}),
+    StoreLife.NEW: frozenset({StoreLife.OPEN}),
     StoreLife.OPEN: frozenset({StoreLife.CLOSING}),
-    StoreLife.CLOSING: frozenset({StoreLife.OPEN, StoreLife.CLOSED, StoreLife.GIVEN_UP}),
-    StoreLife.GIVEN_UP: frozenset({StoreLife.OPEN}),
+    StoreLife.CLOSING: frozenset({StoreLife.CLOSED, StoreLife.GIVEN_UP}),
+    StoreLife.CLOSED: frozenset(),
+    StoreLife.GIVEN_UP: frozenset(),
 }
 """What may follow each phase of a store's life."""
 
@@ -50,7 +52,7 @@ class Lifetime(Living[StoreLife]):
     def __init__(
         self, clock: IReactorTime, run_in_thread: Callable[[Callable[[], Any]], Deferred[Any]]
     ) -> None:
-        self.life = StoreLife.CLOSED
+        self.life = StoreLife.NEW
         self._timers = Timers(clock)
         self._run_in_thread = run_in_thread
 
@@ -65,7 +67,6 @@ class Lifetime(Living[StoreLife]):
         return self.life is StoreLife.GIVEN_UP
 
     def open(self) -> None:
-        """Enter the open phase, also after a stop that was cancelled."""
         self._become(StoreLife.OPEN)
 
     def begin_closing(self) -> None:

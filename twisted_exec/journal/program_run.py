@@ -18,9 +18,7 @@ from functools import partial
 from typing import Any
 
 from twisted.logger import Logger
-from twisted.python.failure import Failure
 
-from twisted_exec.api.display import reason_of
 from twisted_exec.journal import front
 from twisted_exec.journal.directories import is_key
 from twisted_exec.journal.file_access import opened, sync_directory, write_whole
@@ -267,17 +265,6 @@ class StoreRun:
         else:
             if self.front is not None:
                 self.front.remove()
-
-    def go_on(self) -> None:
-        """Go on although :meth:`end` may have noted an end."""
-        if self._noted is not None and self._noted.clean:
-            self.give_up()
-            # The thread writes in this order.
-            self._lifetime.in_thread(partial(self._note, self.present)).addErrback(self._not_noted)
-
-    def _not_noted(self, failure: Failure) -> None:
-        failure.trap(OSError)
-        self._log.warn("journals: {why}", why=reason_of(failure.value))
 
     def give_up(self) -> None:
         """Note no end any more."""

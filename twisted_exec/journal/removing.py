@@ -61,13 +61,13 @@ class Remover:
         :param last_time: the time of day that the last run of the program has noted.
         """
         self._clock_trust.begin(self._clock.seconds(), self._now(), last_time)
-        self.go_on()
+        self._schedule()
 
-    def go_on(self) -> None:
+    def _schedule(self) -> None:
         self._lifetime.later(_REMOVE_SECONDS, self._pass)
 
     def _pass(self) -> None:
-        self.go_on()
+        self._schedule()
         self._removing.start()
 
     async def ended(self) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector, CollectorRegistry
-from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from twisted_exec.api.display import listed
@@ -43,7 +43,7 @@ from twisted_exec.program.tasks import ends_within
 from twisted_exec.tls.private_directories import private_directory
 
 FORMAT = "1"
-STOP_SECONDS = 10.0
+STOP_SECONDS = 5.0
 """Longest wait of a stop for the disk to take the last output."""
 _NAMED = 10
 """So many journals are named in a message."""
@@ -130,7 +130,7 @@ class JournalStore:
 
     def open(self) -> None:
         """
-        Check the directory, and start the timers; possible again after :meth:`close`.
+        Check the directory, and start the timers.
 
         :raises FormatError: a later release wrote the journals.
         :raises DirectoryError: the directory is not private or cannot be created.
@@ -138,16 +138,11 @@ class JournalStore:
         private_directory(self.path)
         self._check_format()
         self._lifetime.open()
-        for journal in self._journals.values():
-            journal.reread()
         last = self._run.begin(is_new=not any(self._directories.keys()))
         for key in self._run.keys_left:
             self.journal(key).open_files()
         self._run.took_over()
         self._remover.begin(last.time_ns if last else None)
-        self._begin()
-
-    def _begin(self) -> None:
         self._awake.begin()
         self._syncer.begin()
         self._failing.begin()
@@ -171,37 +166,27 @@ class JournalStore:
                 f"this release reads format {FORMAT}: use that release, or move the directory away"
             )
 
-    async def close(self, *, gives_up: bool = True) -> bool:
+    async def close(self) -> None:
         """
         Force everything to the disk, as far as the disk works, and stop the threads.
 
-        Wait for :data:`STOP_SECONDS` at most.  A store whose close is cancelled goes on.
-
-        :param gives_up: stop also if the disk does not answer; otherwise, go on.
-        :return: whether the disk has answered.
+        Wait for :data:`STOP_SECONDS` at most.
         """
         if not self._lifetime.is_open:
             self._stop_threads()
-            return True
+            return
         self._lifetime.begin_closing()
         try:
             has_finished = await ends_within(STOP_SECONDS, self._clock, self._finish())
-        except CancelledError:
-            self._go_on()
-            raise
         except BaseException:
             self._lifetime.close()
             self._stop_threads()
             raise
         if has_finished:
             self._lifetime.close()
-        elif gives_up:
-            self._give_up()
         else:
-            self._go_on()
-            return False
+            self._give_up()
         self._stop_threads()
-        return has_finished
 
     async def _finish(self) -> None:
         self._marks.try_again()
@@ -216,12 +201,6 @@ class JournalStore:
         await self._syncer.ended()
         if await self._syncer.force() and not self.writer and not self._failing:
             await self._run.end()
-
-    def _go_on(self) -> None:
-        self._lifetime.open()
-        self._remover.go_on()
-        self._begin()
-        self._run.go_on()
 
     def _give_up(self) -> None:
         self._lifetime.give_up()

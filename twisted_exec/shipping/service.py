@@ -23,22 +23,18 @@ class Shipping(Service):
         self, config: ShippingConfig, registry: CollectorRegistry, reactor: IReactorTime
     ) -> None:
         self.labels = config.labels
-        self._config, self._reactor = config, reactor
-        self._metrics = ShippingMetrics(registry)
-        self._make_shippers()
-
-    def _make_shippers(self) -> None:
+        metrics = ShippingMetrics(registry)
         self.shippers: list[Shipper] = []
-        for each in self._config.sinks:
+        for each in config.sinks:
             shipper = Shipper(
-                each.make(self._reactor),
-                self._reactor,
-                self._metrics.of(each.name),
+                each.make(reactor),
+                reactor,
+                metrics.of(each.name),
                 newest=each.newest,
                 plain=each.plain,
                 max_age_seconds=each.max_age_seconds,
             )
-            self._metrics.watch(each.name, shipper)
+            metrics.watch(each.name, shipper)
             self.shippers.append(shipper)
 
     def add(self, labels: Labels, journal: IFollowedJournal) -> None:
@@ -53,6 +49,4 @@ class Shipping(Service):
     def stopService(self) -> Deferred[Any]:
         """Save the cursors; the next start continues from there."""
         super().stopService()
-        shippers = self.shippers
-        self._make_shippers()
-        return gatherResults([Deferred.fromCoroutine(each.stop()) for each in shippers])
+        return gatherResults([Deferred.fromCoroutine(each.stop()) for each in self.shippers])
