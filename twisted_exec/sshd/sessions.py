@@ -114,17 +114,6 @@ class DoorSessions:
         for each in list(self._live):
             each.end(line)
 
-    def current_config(self, namespace: str) -> ClientConfig:
-        """
-        Return the configuration for requests of the user, as it is now.
-
-        :raises KubeConfigError: it cannot be used, or the user must not act any more.
-        """
-        try:
-            return self._login.acting_as(self._person, namespace)
-        except LoginRefused as refused:
-            raise KubeConfigError(str(refused)) from None
-
     def explain(self, error: BaseException, line: str) -> str:
         """Return the line about an error, as :func:`explain_at_door`; the log has it if it concerns the door."""
         explained = explain_at_door(error, line)
@@ -212,9 +201,6 @@ class _DoorConsole(SSHConsole):
         super().__init__(options, config, streams)
         self._sessions = sessions
         self.way = DoorWayIn(options.space)
-
-    def current_config(self) -> ClientConfig:
-        return self._sessions.current_config(str(self._options.namespace))
 
     def explain(self, error: BaseException) -> str:
         return self._sessions.explain(error, super().explain(error))

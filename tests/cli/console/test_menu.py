@@ -315,22 +315,6 @@ class ScrollbackTests(MenuCase):
         )
         self.assertEqual((stream.sent, self.session.discarded_keys, self.drawn), (b"a\r", 2, b""))
 
-    def test_stopped(self) -> None:
-        """While a user waits for a server that has stopped, such a command says that it needs the server."""
-        self.begin(
-            escapes=parse_escape("^],~"), say=self.said.append, draw=self.draw, act=self.fail
-        )
-        self.session.discard_input()
-        self.session.problem = "https://server: connection refused; start it"
-        self.session.typed(b"~L")
-        self.assertEqual(
-            self.said,
-            [
-                "this command works when the console is open; still waiting: "
-                "https://server: connection refused"
-            ],
-        )
-
 
 class NarrowTests(MenuCase):
     """Questions in a window of 20 columns."""
@@ -843,22 +827,19 @@ class StoppedTests(SessionCase):
 
     def end(
         self,
-        following: NextSession | None = None,
         reason: str = SHUTTING_DOWN,
         message: str = "the server of this console is shutting down",
         power_on: str = "",
     ) -> Outcome:
-        self.begin(again=lambda why: following, power_on=lambda: power_on)
+        self.begin(power_on=lambda: power_on)
         self.attach()
         self.session.ended(Ending(reason, message))
         self.sink.flush()
         self.session.detached("")
         return self.outcome()
 
-    def test_again(self) -> None:
-        """A session follows as soon as the server is back, if there is a user who can wait for it."""
-        following = NextSession("a", stopped="ShuttingDown")
-        self.assertEqual(self.end(following).next, following)
+    def test_stopped(self) -> None:
+        """A session that cannot be resumed ends with the reason, and says when to open another."""
         outcome = self.end()
         self.assertEqual((outcome.next, outcome.exit_code), (None, 1))
         self.assertTrue(
@@ -869,8 +850,8 @@ class StoppedTests(SessionCase):
         """The user reads the command that powers the machine on, where it is known."""
         off = 'machine "a" was powered off'
         line = f"session ended: PoweredOff: {off}"
-        self.assertEqual(self.end(None, POWERED_OFF, off).line, line)
-        outcome = self.end(None, POWERED_OFF, off, "kubectl patch machine a")
+        self.assertEqual(self.end(POWERED_OFF, off).line, line)
+        outcome = self.end(POWERED_OFF, off, "kubectl patch machine a")
         self.assertEqual(
             (outcome.next, outcome.line),
             (None, f"{line}; to power it on, run kubectl patch machine a"),

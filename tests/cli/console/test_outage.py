@@ -87,20 +87,21 @@ class OutageTests(OutageCase):
     """A connection that is lost, and comes back."""
 
     def test_lines(self) -> None:
-        """The user reads when the connection is lost, how to leave, and how long the loss lasted."""
-        for escapes, hint in (
-            ("^],~", "; Ctrl-] leaves, not Ctrl-C"),
-            ("~", "; ~. leaves, not Ctrl-C"),
-            ("none", ""),
+        """The user reads that the connection is lost, or why, how to leave, and how long the loss lasted."""
+        restarts = "exec-apiserver is restarting"
+        for escapes, reason, heading in (
+            ("^],~", restarts, f"{restarts}; Ctrl-] leaves, not Ctrl-C"),
+            ("~", LOST, "connection lost; ~. leaves, not Ctrl-C"),
+            ("none", LOST, "connection lost"),
         ):
             self.begin(escapes=parse_escape(escapes))
             self.attach()
             timers = len(self.clock.getDelayedCalls())
-            self.session.outage("the server has not answered for 20 seconds")
+            self.session.outage(reason)
             self.clock.advance(0.49)
             self.assertEqual(self.said, [])
             self.clock.advance(0.01)
-            self.assertEqual(self.said, [f"connection lost{hint}\nreconnecting"])
+            self.assertEqual(self.said, [f"{heading}\nreconnecting"])
             self.session.resumed(3.24, 0, 0)
             self.assertEqual(self.said[1:], ["reconnected after 3.2 s"])
             self.assertEqual(len(self.clock.getDelayedCalls()), timers)
@@ -793,7 +794,7 @@ class SilenceTests(OutageCase):
         self.assertEqual(
             self.said[1:],
             [
-                "connection lost; Ctrl-] leaves, not Ctrl-C\nreconnecting",
+                "the server has not answered for 20 seconds; Ctrl-] leaves, not Ctrl-C\nreconnecting",
                 "reconnected after 1.0 s",
             ],
         )

@@ -990,49 +990,6 @@ except KeyboardInterrupt:
         await self.ends_so(process, 1)
         self.assertIn(b"$ \r\nsession ended: MachineDeleted: machine gone\r\n", process.stdout)
 
-    async def test_stopped_server(self) -> None:
-        """
-        If the server stops, a new session opens in the same terminal as soon as it is back.  It does not
-        get the keys that were typed before; their count follows its screen.
-
-        The user reads why the program still waits.
-        """
-        attachment = self.serve(EchoAttachment(b"one$ "))
-        path = self.kubeconfig()
-        process = self.start_on_terminal(env={"KUBECONFIG": path, "TERM": "xterm"})
-        await process.until(rb"one\$ ")
-        del self.consoles.machines["default/vm"]
-        attachment.transport.end(Ending(SHUTTING_DOWN, "bye"))
-        await process.until(
-            rb"one\$ \r\nsession ended: ShuttingDown: bye\r\n"
-            rb"A new session opens when the server is back \(Ctrl-\] leaves, not Ctrl-C\)\.\r\n"
-        )
-        with open(path) as file:
-            there = file.read()
-        os.unlink(path)
-        await process.until(
-            rb"still waiting: [^;]*;\s+set\s+KUBECONFIG\s+or\s+give\s+--kubeconfig\r\n"
-        )
-        with open(path, "w") as file:
-            file.write(there.replace(self.config.server, "http://127.0.0.1:1"))
-        process.type(b"\x03reboot")
-        await process.until(rb"still waiting: http://127\.0\.0\.1:1: connection refused\r\n")
-        await process.until(rb"\x1b\[Kwaiting for the server, \d+ s; 7 keys will not be sent\r")
-        process.type(b"~s")
-        await process.until(rb"not connected for \d+ s: http://127\.0\.0\.1:1: connection refused")
-        self.consoles.machines["default/vm"] = ServiceUnavailable("busy", retry_after_seconds=1)
-        with open(path, "w") as file:
-            file.write(there)
-        await process.until(rb"still waiting: busy\r\n")  # the program itself tries again
-        attachment = self.serve(EchoAttachment(b"two$ "))
-        await process.until(
-            rb"7 keys typed before this session were discarded\r\n"
-            rb"Connected to vm\..*\r\ntwo\$ "
-        )
-        self.assertEqual(attachment.received, b"")
-        process.type(b"\x1d")
-        await self.ends_so(process, 0)
-
     async def test_keys_before_an_approval(self) -> None:
         """
         The machine gets no key that was typed before another user approved; the greeting counts them.
@@ -1112,27 +1069,6 @@ except KeyboardInterrupt:
         process.type(b"\x1d")
         await self.ends_so(process, 0)
         self.assertNotRegex(process.stdout, rb"\d s *Left")
-
-    async def test_role_after_a_stop(self) -> None:
-        """In the session that follows a stop the user has the former role, and takes nothing over."""
-        observer = f"the writer of this console is ann; you are an observer {HINT}"
-        for notice, is_observer in (
-            ("you are the writer of this console", False),
-            (observer, True),
-        ):
-            first = self.serve(EchoAttachment(b"one$ "))
-            process = self.start_on_terminal("--force")
-            await process.until(rb"one\$ ")
-            first.transport.write(encode_notice(notice))
-            await process.until(rb"\[twisted-exec: ")
-            second = self.serve(EchoAttachment(b"two$ "))
-            first.transport.end(Ending(SHUTTING_DOWN, "bye"))
-            await process.until(rb"two\$ ")
-            before, after = first.transport.options, second.transport.options
-            self.assertEqual((before.observe, before.force), (False, True))
-            self.assertEqual((after.observe, after.force), (is_observer, False))
-            process.type(b"\x1d")
-            await self.ends_so(process, 0)
 
     async def test_left_in_an_editor(self) -> None:
         """On leaving, the modes that the machine set on the terminal are reset."""

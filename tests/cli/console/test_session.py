@@ -290,16 +290,6 @@ class EscapeTests(SessionCase):
             self.assertEqual(self.outcome(), Outcome())
             self.assertEqual(self.clock.getDelayedCalls(), [])
 
-    def test_server_stopped(self) -> None:
-        """A user who waits for a server that was stopped may type Ctrl-C for the machine: it is dropped, too."""
-        self.begin(escapes=parse_escape("^],~"))
-        self.session.discard_input(interrupts=True)
-        self.session.typed(b"\x03")
-        self.assertEqual(self.session.discarded_keys, 1)
-        self.session.typed(b"\x1d")
-        self.sink.flush()
-        self.assertEqual(self.outcome(), Outcome())
-
     def test_only_from_a_terminal(self) -> None:
         """In a pipe the key's byte is data."""
         self.begin(interactive=False, escapes=parse_escape("^],~"))
@@ -658,14 +648,6 @@ class TimeoutTests(SessionCase):
         self.clock.advance(5)
         self.sink.flush()
         self.assertEqual(self.outcome(), Outcome(124, f"{TIMED_OUT}: TLS"))
-
-    def test_problem(self) -> None:
-        """Rather than the step the message names a problem, such as an approval that is missing."""
-        self.begin(timeout=5)
-        self.session.step, self.session.problem = lambda: "TLS", "the request waits"
-        self.clock.advance(5)
-        self.sink.flush()
-        self.assertEqual(self.outcome(), Outcome(124, f"{TIMED_OUT}: the request waits"))
 
     def test_open_session(self) -> None:
         """The timeout ends an open session."""

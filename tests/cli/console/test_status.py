@@ -292,13 +292,3 @@ class StatusTests(OutageCase):
         """Before the session is connected the status is only why it is not."""
         self.begin()
         self.assertEqual(self.status(), ["not connected yet"])
-        self.session.problem = "https://server: connection refused"
-        self.assertEqual(self.status(), ["not connected yet: https://server: connection refused"])
-
-    def test_stopped(self) -> None:
-        """While the server of an earlier session is stopped, the status has the time since then."""
-        self.begin()
-        self.session.discard_input(interrupts=True)
-        self.session.problem = "no kubeconfig"
-        self.clock.advance(125)
-        self.assertEqual(self.status(), ["not connected for 2 min 5 s: no kubeconfig"])

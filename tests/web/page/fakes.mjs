@@ -93,9 +93,9 @@ export function fakeWebSockets() {
       this.message(3, JSON.stringify({ metadata: {}, status: "Failure", ...document }));
     }
 
-    lose(reason = "") {
+    lose(reason = "", code = 1006) {
       this.readyState = 3;
-      this.onclose?.({ code: 1006, reason });
+      this.onclose?.({ code, reason });
     }
 
     /** The bytes that the page has typed since the last call. */

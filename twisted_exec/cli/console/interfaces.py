@@ -16,13 +16,11 @@ class NextSession:
     The session that follows this session in the same terminal.
 
     :param reset: switch the machine off and on first.
-    :param stopped: why the server was stopped, if it has to be back first.
     :param news: a message for the user once the session is open.
     """
 
     machine: str
     reset: bool = False
-    stopped: str = ""
     observe: bool = False
     news: str = ""
 

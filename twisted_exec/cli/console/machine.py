@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import Deferred
-from twisted.internet.task import deferLater
 from twisted.python.failure import Failure
 
 from twisted_exec.api.dialects import Dialect
@@ -29,8 +28,7 @@ from twisted_exec.cli.console.process import the_reactor
 from twisted_exec.cli.console.program import ConsoleProgram, conclude
 from twisted_exec.cli.console.session import Outcome
 from twisted_exec.cli.console.streams import StandardStreams, UserStreams
-from twisted_exec.cli.explanations import doctor_hint, explain, hindrance, not_allowed
-from twisted_exec.cli.messages import one_line
+from twisted_exec.cli.explanations import doctor_hint, explain, not_allowed
 from twisted_exec.cli.options import config_of
 from twisted_exec.cli.refusal_texts import lacking_right, with_next_request
 from twisted_exec.cli.way_in import KUBECTL, WayIn
@@ -48,11 +46,6 @@ if TYPE_CHECKING:
     from twisted_exec.cli.console.menu import MachineAccess
     from twisted_exec.cli.console.script import Script
 
-
-_NOT_READY = (404, 409, 429)
-"""Status codes of a server that has just started: it has no machine yet, or none that runs."""
-NOT_READY_SECONDS = 60.0
-"""Time for such a server to have the machine."""
 
 WHEN_INTERRUPTED = "Ctrl-C ends this program; the machine may then stay powered off."
 """Users read this while a machine is off for a reset."""
@@ -86,18 +79,9 @@ class MachineConsole(ConsoleProgram):
         self._config = config
         self._hint = ""
         self._at: tuple[ClientConfig, Dialect, str] | None = None
-        self._is_reset, self._stopped = False, ""
+        self._is_reset = False
         self._wait: ApprovalWait | None = None  # the present one
         self._is_off = False  # for a reset, which has to power the machine on again
-        self._problem = ""  # why the server could not be reached, as the user has read
-
-    def current_config(self) -> ClientConfig:
-        """
-        Return the configuration as it is now, for a session that follows.
-
-        :raises KubeConfigError: it cannot be used.
-        """
-        return config_of(self._options)
 
     @property
     def subject(self) -> str:
@@ -120,11 +104,6 @@ class MachineConsole(ConsoleProgram):
     @property
     def shows_more(self) -> bool:
         return not self._options.raw and self._options.first_output != START
-
-    def again(self, why: str) -> NextSession | None:
-        if not self._streams.reads_terminal or self._options.timeout:
-            return None
-        return NextSession(str(self._options.name), stopped=why)
 
     def make_script(self, reactor: Any) -> Script | None:
         if not has_script(self._options):
@@ -211,22 +190,15 @@ class MachineConsole(ConsoleProgram):
     def _follow(self, following: NextSession) -> None:
         super()._follow(following)
         self._hint = ""
-        self._is_reset, self._stopped = following.reset, following.stopped
-        self._problem = ""
+        self._is_reset = following.reset
         if self._at is not None:
             self._options.among = [self._at[1]]
 
     def attempt(
         self, user: ConsoleUser, reactor: Any, options: StreamOptions
     ) -> Deferred[ConsoleStream]:
-        if not self._is_reset and not self._stopped:
+        if not self._is_reset:
             return self._attempt(user, reactor, options)
-        if self._stopped:
-            escapes = self._options.escape
-            leaves = f"{escapes.how_to_leave}, not Ctrl-C" if escapes else "Ctrl-C leaves"
-            self._tell(f"session ended: {one_line(self._stopped)}")
-            self._tell(f"A new session opens when the server is back ({leaves}).")
-            return Deferred.fromCoroutine(self._attempt_again(user, reactor, options))
         from twisted_exec.cli.console.menu import switch_on_again
 
         access = self.access()
@@ -243,57 +215,14 @@ class MachineConsole(ConsoleProgram):
 
         return Deferred.fromCoroutine(switch_on_again(access, switched_on)).addCallback(attempt)
 
-    async def _attempt_again(
-        self, user: ConsoleUser, reactor: Any, options: StreamOptions
-    ) -> ConsoleStream:
-        from twisted_exec.control.retries import Pauses
-
-        # The machine may be at another prompt when the server is back.
-        self._session.discard_input(interrupts=self._options.escape is not None)
-        # Neither a PokedLoop nor Retries: it ends with a stream, and waits for the kubeconfig, too; each
-        # failure is shown to the user, who may leave.
-        pauses, refusal, not_ready_since = Pauses(reactor), None, None
-        while True:
-            await deferLater(reactor, pauses.next_seconds(refusal))
-            refusal = None
-            try:
-                if not self._config.needs_plugin:
-                    # A server may write a new file at its start.
-                    self._config = self.current_config()
-                stream = await self._attempt(user, reactor, options)
-            except KubeConfigError as error:
-                # exec-standalone writes the file when it is ready.
-                self._hindered(str(error))
-            except APIError as error:
-                if error.code < 500:
-                    now = reactor.seconds()
-                    not_ready_since = not_ready_since or now
-                    if error.code not in _NOT_READY or now - not_ready_since > NOT_READY_SECONDS:
-                        raise
-                refusal = error
-                self._hindered(hindrance(error))
-            else:
-                self._stopped = ""
-                return stream
-
-    def _hindered(self, problem: str) -> None:
-        """Take note why no session opens yet; the user reads when that changes."""
-        self._session.problem = one_line(problem).removeprefix("cannot reach ")
-        if self._session.problem != self._problem:
-            self._problem = self._session.problem
-            self._inform(f"still waiting: {self._problem}")
-
     @property
     def step(self) -> str:
         return "switching it off and on" if self._is_reset else super().step
 
     def progress(self, seconds: int) -> str:
-        if self._wait is not None:
-            line = str(self._wait)
-        elif self._stopped:
-            line = f"waiting for the server, {seconds} s"
-        else:
+        if self._wait is None:
             return super().progress(seconds)
+        line = str(self._wait)
         if count := self._session.discarded_keys:
             line += f"; {keys_counted(count)} will not be sent"
         return line

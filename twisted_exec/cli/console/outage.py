@@ -94,7 +94,8 @@ class Outage:
     def _begin_line(self) -> None:
         self._is_told = True
         leaves = f"; {self._how_to_leave}" if self._how_to_leave else ""
-        self._heading = f"connection lost{leaves}"
+        lost = "connection lost" if self._reason == LOST else self._reason
+        self._heading = f"{lost}{leaves}"
         self._lines.begin_count(f"{self._heading}\nreconnecting")
         self._timer = self._clock.callLater(1, self._go_on)
 

@@ -95,10 +95,6 @@ class ConsoleProgram:
         """True unless the user wants the output alone."""
         return True
 
-    def again(self, why: str) -> NextSession | None:
-        """Return the session that follows when the server stops; ``None`` for none."""
-        return None
-
     def attempt(
         self, user: ConsoleUser, reactor: Any, options: StreamOptions
     ) -> Deferred[ConsoleStream]:

@@ -199,7 +199,6 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         watch_network: Callable[[Callable[[], None]], Callable[[], None]] = lambda _: lambda: None,
     ) -> None:
         self.life = Life.NEW
-        self.problem = ""
         self.step: Callable[[], str] = lambda: ""
         self.finished: Deferred[Outcome] = Deferred()
         self._clock = clock
@@ -207,8 +206,7 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         self._terminal = terminal
         self._escapes = escapes if interactive else None
         self._read_only = read_only
-        self._describe_wait = self._describe_problem
-        self._interrupted_at: float | None = None  # when the user gave up the input so far
+        self._describe_wait = _no_wait
         self._machine_discards = False  # as its last notice says
         self._script = script or SessionScript()
         self._watch_network = watch_network
@@ -288,15 +286,9 @@ class ConsoleSession(ConsoleUser, Living[Life]):
 
         attempt.addBoth(done)
 
-    def discard_input(self, *, interrupts: bool = False) -> None:
-        """
-        Drop all input until the stream is attached.
-
-        :param interrupts: also Ctrl-C, which otherwise ends the program.
-        """
+    def discard_input(self) -> None:
+        """Drop all input until the stream is attached."""
         assert self._input is not None
-        if interrupts:
-            self._interrupted_at = self._clock.seconds()
         self._input.discard()
 
     def await_approval(self, describe: Callable[[], str]) -> None:
@@ -311,14 +303,11 @@ class ConsoleSession(ConsoleUser, Living[Life]):
             self._input.begin_wait()
 
     def approved(self) -> None:
-        self._describe_wait = self._describe_problem
+        self._describe_wait = _no_wait
         if self._interactive and self._input is not None and self.life is Life.CONNECTING:
             self._input.end_wait()
             if self._escapes is not None:
                 self._escapes.begin_line()  # the machine gets nothing of what was typed before
-
-    def _describe_problem(self) -> str:
-        return self.problem
 
     @property
     def _discards(self) -> bool:
@@ -588,9 +577,7 @@ class ConsoleSession(ConsoleUser, Living[Life]):
             if self._end_of_input.has_come and ending.is_success
             else f"session ended: {_reason_and_message(ending)}"
         )
-        following = None
         if ending.reason == SHUTTING_DOWN:
-            following = self._terminal.again(_reason_and_message(ending))
             line += f"; {WHEN_BACK}{self._remedy_if_off}"
         elif ending.reason == POWERED_OFF and (command := self._terminal.power_on()):
             line += f"; to power it on, run {command}"
@@ -598,7 +585,7 @@ class ConsoleSession(ConsoleUser, Living[Life]):
             line += f"; {WHEN_POOL_BACK}"
         elif ending.reason == REVOKED:
             line = f"session ended: {ending.reason}: {self._terminal.withdrawn(ending.message)}"
-        outcome = Outcome(_exit_code(ending), line, next=following, ending=ending)
+        outcome = Outcome(_exit_code(ending), line, ending=ending)
         self._end(outcome, in_haste=False)
 
     @property
@@ -690,7 +677,7 @@ class ConsoleSession(ConsoleUser, Living[Life]):
 
     def interrupts(self, typed: bytes) -> bool:
         """Return whether keys end the program with Ctrl-C."""
-        ends = self._interactive and self._interrupted_at is None and _INTERRUPT in typed
+        ends = self._interactive and _INTERRUPT in typed
         return ends and self.life is Life.CONNECTING
 
     def _leave(self) -> None:
@@ -888,8 +875,6 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         outage = ""
         if self._outage is not None:
             outage = self._outage.status(one_line(self.facts.hindrance))
-        if self._interrupted_at is not None and not is_attached:
-            outage = f"not connected for {age(now - self._interrupted_at)}"
         return status(
             self._stream,
             seconds=now - self._attached_at if is_attached else None,
@@ -1032,3 +1017,7 @@ def _exit_code(ending: Ending) -> int:
     if ending.exit_code is not None:
         return ending.exit_code
     return 0 if ending.is_success else 1
+
+
+def _no_wait() -> str:
+    return ""

@@ -33,15 +33,14 @@ def status(
     Return the status, one line per fact.
 
     :param seconds: since the session was connected first, if it was.
-    :param outage: a line about the present loss of the connection, or the wait for a server that
-        was stopped, if any.
+    :param outage: a line about the present loss of the connection, if any.
     :param problem: why it is not connected yet, if known.
     :param names: of the viewers, or why they are missing; may be empty.
     :param size: how the user's window differs from that for which a program draws; may be empty.
     :param messages: the last ones of other users and about dropped keys, the newest last.
     """
     if stream is None or seconds is None:
-        return [f"{outage or 'not connected yet'}{problem and f': {problem}'}"]
+        return [f"not connected yet{problem and f': {problem}'}"]
     attendance = stream.attendance
     facts = {
         "session": stream.session,

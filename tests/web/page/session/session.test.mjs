@@ -769,6 +769,25 @@ test("gaps and uncertain input are reported", async () => {
   assert.ok(!("anew" in page.state[1]));
 });
 
+test("a server that says that it restarts has told which input its machine got", async () => {
+  const page = await Page.open();
+  page.accept();
+  page.session.send(bytes("abc"));
+  page.socket.mark({ Ack: 1 });
+  page.socket.lose("exec-runtime is restarting", 1012);
+  assert.equal(page.state[1].restarts, "exec-runtime is restarting");
+  page.session.send(bytes("d"));
+  page.clock.advance(100);
+  page.accept({ number: 2, ack: null });
+  assert.deepEqual([page.socket.typed(), page.take("uncertain")], ["bcd", []]);
+  assert.ok(!("anew" in page.state[1]));
+  page.socket.lose(); // and that without a word
+  assert.ok(!("restarts" in page.state[1]));
+  page.clock.advance(100);
+  page.accept({ number: 3, ack: null });
+  assert.deepEqual(page.take("uncertain"), [{ sent: 3, unsent: 0 }]);
+});
+
 test("Resumed on the newest connection is a late attempt of this page", async () => {
   const page = await Page.open();
   page.accept().lose();

@@ -23,6 +23,8 @@ test("keys that may have arrived and keys that were never sent are counted apart
 test("each state has a text", () => {
   const lost = stateText("reconnecting", { since: 1000 }, 4200);
   assert.deepEqual(lost, { kind: "bad", text: "Connection lost for 3s" });
+  const restarts = "exec-runtime is restarting";
+  assert.equal(stateText("reconnecting", { since: 1000, restarts }, 4200).text, `${restarts}; reconnecting for 3s`);
   assert.match(stateText("reconnecting", { since: 0, unauthorized: true }, 0).text, /login/);
   assert.deepEqual(stateText("connecting", { since: 0 }, 42_000), { kind: "waiting", text: "Connecting for 42s" });
   assert.equal(stateText("connecting", { since: 0, code: 401 }, 42_000).text, "Connecting for 42s; waiting for your login");

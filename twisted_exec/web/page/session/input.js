@@ -117,11 +117,14 @@ export class InputQueue {
    * If any piece is uncertain, all input is dropped, also what was not sent: behind a hole it may mean
    * something else to the machine.
    *
+   * @param {boolean} isExact nothing is uncertain: the machine has got none of the input that is not settled
    * @returns {object|null} as {@link drop}; null if nothing is dropped.
    */
-  beginAnew() {
+  beginAnew(isExact) {
     this.acknowledged = 0;
-    return this.uncertain ? this.drop() : null;
+    if (this.uncertain && !isExact) return this.drop();
+    this.sendAgain();
+    return null;
   }
 
   /** The number of keys and requests that the server has not settled. */

@@ -56,6 +56,8 @@ export class SessionProgress {
   keptSeconds = 0;
   /** Whether the server of this connection knows nothing of the session before, as after a crash of the runtime. */
   isAnew = false;
+  /** Whether the last Ack of the lost connection counts all input that the machine has got, because its server has said that it restarts. */
+  isExact = false;
   #keptBefore = 0; // the same, as the server of the connection before has said
   hops = "";
   #keys = []; // of the newest connection, and of the one before
@@ -242,15 +244,15 @@ export class SessionProgress {
     }
     const isLate = this.#keptBefore > 0 && lostSeconds > this.#keptBefore;
     let uncertain = null;
-    this.isAnew = count === null;
+    this.isAnew = count === null && !this.isExact;
     // The server knows nothing of the input before this connection.
-    const isNew = this.isAnew || (this.position === null && !this.#isRestored);
+    const isNew = count === null || (this.position === null && !this.#isRestored);
     if (!isNew) {
       if (this.#isRestored) this.input.settleRestored(count);
       else this.input.settle(count);
     }
     if (isLate) uncertain = this.input.drop();
-    else if (isNew) uncertain = this.input.beginAnew();
+    else if (isNew) uncertain = this.input.beginAnew(this.isExact);
     else this.input.sendAgain();
     if (isNew) this.input.acknowledged = count ?? 0;
     this.#isRestored = false;

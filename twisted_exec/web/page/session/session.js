@@ -15,7 +15,7 @@
  *                                           input waits; without a message this is the first attempt; isSilent:
  *                                           the server has not answered in time
  *     open          {resumable}             without resumable a lost connection is the end
- *     reconnecting  {since, keptSeconds, sent, message, code, unauthorized, isSilent}
+ *     reconnecting  {since, restarts, keptSeconds, sent, message, code, unauthorized, isSilent}
  *                                           since: milliseconds of the clock, from the message that the server has
  *                                           not answered, or from the loss if it owed nothing; keptSeconds: for so
  *                                           long the server keeps the session, and no key is sent after a longer
@@ -43,6 +43,8 @@ const KEEP_MILLISECONDS = 250;
 const PAUSE_MILLISECONDS = 1000;
 const NORMAL_CLOSURE = 1000;
 const GOING_AWAY = 1001;
+/** A program on the path restarts, as its reason says; see RESTART_CODE in twisted_exec/wire/resume.py. */
+const RESTART = 1012;
 /** The session goes on over another connection: a server that was silent may read this Close later. */
 const GIVEN_UP = 4001;
 /** Reason of an end: the program of the page's own computer was stopped. */
@@ -68,6 +70,7 @@ export class ConsoleSession {
   /** @type {{Width: number, Height: number} | null} */
   #size = null;
   /** @type {number | null} */
+  #restarts = ""; // which program the server of the lost connection has said to restart
   #lostAt = null; // of the present outage; a session without one has nothing to return to
   /** @type {{sent: number, unsent: number} | null} */
   #anew = null; // as of the state resumed
@@ -279,7 +282,7 @@ export class ConsoleSession {
       return;
     }
     if (this.#isOpen) {
-      this.#lost(reason);
+      this.#lost(reason, code === RESTART);
     } else if (wasOpened || !this.#options.explain) {
       this.#unreached(reason);
     } else {
@@ -292,7 +295,9 @@ export class ConsoleSession {
   }
 
   /** The connection of an open session is lost. */
-  #lost(message) {
+  #lost(message, isRestart = false) {
+    this.#restarts = isRestart ? message : "";
+    this.#progress.isExact = isRestart;
     const since = this.#liveness.waitsSince ?? this.#clock.now(); // the user may have read of the silence before
     this.#drop();
     if (!this.#progress.isResumable) {
@@ -343,7 +348,7 @@ export class ConsoleSession {
   /** An attempt has failed: of the first connection, or of a later one. */
   #failed(detail) {
     if (this.#lostAt === null) this.#enter("connecting", detail);
-    else this.#enter("reconnecting", { since: this.#lostAt, keptSeconds: this.#progress.keptSeconds, sent: this.#progress.input.sentKeys, ...detail });
+    else this.#enter("reconnecting", { since: this.#lostAt, keptSeconds: this.#progress.keptSeconds, sent: this.#progress.input.sentKeys, ...(this.#restarts && { restarts: this.#restarts }), ...detail });
   }
 
   // What arrives.

@@ -2,6 +2,7 @@
 
 import { NO_ANSWER, startCommand } from "../api.js";
 import { APPROVAL_REQUIRED, CANNOT_START, DECIDED, KEPT_SESSION, MISSING_RIGHT, NOT_RECORDED, REASON_REQUIRED, causesOf, has, kindOf, withoutRemedy } from "../details.js";
+import { printable } from "../dom.js";
 import { STOPPED } from "../session/session.js";
 import { duration, minute, size } from "../times.js";
 import { counted } from "../views/session_model.js";
@@ -56,7 +57,8 @@ export function stateText(name, detail, now) {
     const stop = STOPS[detail.reason];
     const isAgain = isOpeningAgain({ name, detail });
     const isBack = waitsForLogin(detail);
-    const what = stop && isBack ? stop.back : `${stop?.brief ?? (isAgain ? "Connecting" : "Connection lost")} for ${duration(now - detail.since)}`;
+    const lost = detail.restarts ? `${printable(detail.restarts)}; reconnecting` : "Connection lost";
+    const what = stop && isBack ? stop.back : `${stop?.brief ?? (isAgain ? "Connecting" : lost)} for ${duration(now - detail.since)}`;
     return { kind: isAgain ? "waiting" : "bad", text: `${what}${isBack ? "; waiting for your login" : ""}` };
   }
   if (name === "connecting") return { kind: "waiting", text: "Connecting" };
