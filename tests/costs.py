@@ -7,7 +7,7 @@ on the machine.
 A test's CPU seconds are those of the process that runs it and of the programs that end during the test, including
 forked ones (``tests/flows/forks.py``) and the programs that those have started and waited for. Not counted: imports
 of test modules, the process that forks programs, programs that tests share (``tests/shared.py``), and programs
-whose parent has ended first, such as machines that are kept and successors of a hand-over.
+whose parent has ended first, such as machines that are kept.
 """
 
 from __future__ import annotations

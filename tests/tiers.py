@@ -29,8 +29,8 @@ SMOKE = (
     "tests.flows.sessions.test_demo_shell.DemoShellTests.test_window",
     "tests.flows.sessions.test_scripts.ScriptTests.test_login_prompt",
     "tests.flows.test_three_programs.EndedProgramsTests.test_deleted_pool",
+    "tests.flows.test_three_programs.EndedProgramsTests.test_drain",
     "tests.flows.test_three_programs.ThreeProgramsTests.test_kubectl_console",
-    "tests.flows.upgrades.test_replaced_apiserver.ReplacedTests.test_reviewed",
     "tests.standalone.test_tap_program.RefusedTests.test_port_in_use",
 )
 """Full tests that the quick tier runs, too: one of each of the main ways through the programs."""

@@ -19,7 +19,6 @@ from tests.contracts.storage import MACHINES, StorageContract, changed, machine
 from tests.examples.test_examples import EXAMPLES
 from twisted_exec.api.status import Expired, InsufficientStorage, ServiceUnavailable
 from twisted_exec.storage.interfaces import IStorage
-from twisted_exec.storage.replaceable import can_hand_over
 
 
 class MemoryLog:
@@ -64,10 +63,9 @@ class LogStorageTests(StorageContract, TestCase):
         return storage
 
     async def test_interface(self) -> None:
-        """The store has all methods; no other process can continue it."""
+        """The store has all methods."""
         storage = await self.make_storage()
         self.assertTrue(verifyObject(IStorage, storage))
-        self.assertFalse(can_hand_over(storage))
 
     async def test_restart(self) -> None:
         """Objects and versions continue after a restart; older watches must list again."""

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from twisted.internet import reactor
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.task import deferLater
 from twisted.python.failure import Failure
 
@@ -82,11 +82,13 @@ class Deployment:
     :cvar pool_address: the address that poollets publish.
     :cvar poollet_seconds: the API server's limit for an answer of a poollet; more than the default, because
         a busy machine is no subject of most tests.
+    :cvar drain: the limit for the last messages of a program that stops; more than the default, too.
     :cvar fork: programs may be forks; see :mod:`tests.flows.forks`.
     """
 
     pool_address = "127.0.0.1"
     poollet_seconds = 600
+    drain = "--drain-seconds=20"
     fork = True
 
     api: Program
@@ -101,7 +103,6 @@ class Deployment:
         self,
         directory: str,
         *,
-        drain_seconds: float = 1,
         unix_streams: bool = False,
         dialects: Sequence[Dialect] = (DEFAULT,),
     ) -> None:
@@ -111,7 +112,6 @@ class Deployment:
         # UNIX socket paths are short; a test's own directory may not be.
         self.sockets = Path(tempfile.mkdtemp(prefix="exec-"))
         self.unix_streams = unix_streams
-        self.drain = f"--drain-seconds={drain_seconds}"
         self.servers: list[Program] = []
         self.reserved = ReservedPorts()
         self.pki = create_pki(str(self.directory / "pki"))
@@ -289,6 +289,23 @@ class Deployment:
                 return found
             assert reactor.seconds() < deadline, f"{name} is not {state}: {found}"
             await pause()
+
+    async def restart(self, *programs: str, kill: bool = True) -> None:
+        """Kill or stop programs at the same moment (``api``, ``runtime``, ``poollet``), and start them again."""
+        ending = [Deferred.fromCoroutine(self.end(name, kill=kill)) for name in programs]
+        await gatherResults(ending, consumeErrors=True)
+        for name, start in (
+            ("api", self.start_api),
+            ("runtime", self.start_runtime),
+            ("poollet", self.start_poollet),
+        ):
+            if name in programs:
+                await start()
+
+    async def end(self, program: str, *, kill: bool = True) -> None:
+        """Kill or stop a program."""
+        with_signal = signal.SIGKILL if kill else signal.SIGTERM
+        await getattr(self, program).stop(with_signal)
 
     async def _close_client(self) -> None:
         if hasattr(self, "client"):

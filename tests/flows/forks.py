@@ -5,7 +5,7 @@ A *nursery*, one process for each process that runs tests, has imported our prog
 a thread. It forks each program: the child gets the command's arguments, environment, directory and
 descriptors, runs the console script, and is a child of the process that runs the tests, not of the nursery.
 
-What a fork cannot show is tested with the real command line: starts, hand-over, imports.
+What a fork cannot show is tested with the real command line: starts and imports.
 
 In forks no hop cuts a session because the next one is late: the reason of its end passes, however busy the
 machine is.  Those limits are tested with the test's clock (:mod:`tests.streaming.proxy.test_endings`).

@@ -34,8 +34,7 @@ class Program(ProcessProtocol):
     One running program.
 
     ``output`` holds standard output and standard error in order of arrival, and ``stdout`` only
-    standard output. ``ended`` fires with the exit code (negative: the signal). After
-    :meth:`hand_over`, all of this is about the program's successors, too.
+    standard output. ``ended`` fires with the exit code (negative: the signal).
     """
 
     def __init__(self, argv: Sequence[str]) -> None:
@@ -148,16 +147,6 @@ class Program(ProcessProtocol):
         del self._output[size:], self._stdout[size:]
         for pipe in getattr(self.transport, "pipes", {}).values():
             pipe.startReading()
-
-    async def hand_over(self, *, succeeds: bool = True) -> None:
-        """Let a successor take the place of the program; fires when it has, or has failed to."""
-        start = len(self.output)
-        os.kill(self.pid, signal.SIGUSR2)
-        outcome = rb"process (\d+) has taken over|no hand-over.*"
-        match = await self.until(outcome, start=start)
-        if match[1] is not None:
-            self.pid = int(match[1])
-        assert succeeds == (match[1] is not None), self._told(match[0].decode())
 
     async def stop(self, with_signal: int = signal.SIGTERM, *, seconds: float = 600) -> int:
         """Stop the program if it still runs; fires with its exit code."""

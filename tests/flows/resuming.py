@@ -5,7 +5,6 @@ A deployment whose connections can be cut, with a busy machine and a user who ty
 from __future__ import annotations
 
 import re
-import signal
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -110,12 +109,12 @@ class CabledDeployment(Deployment):
             if (match := _ERROR.search(each.output))
         ]
 
-    async def start_programs(self, *runtime_options: str) -> None:
+    async def start_programs(self) -> None:
         """Start cables and programs; fires when the pool is registered."""
         await self.near.listen()
         await self.far.listen()
         await self.start_api()
-        await self.start_runtime(*runtime_options)
+        await self.start_runtime()
         await self.start_poollet()
 
     async def start(self) -> None:
@@ -141,16 +140,6 @@ class CabledDeployment(Deployment):
         )
         if not self.middle.port:
             await self.middle.listen(self.middle.target, self.pool_address)
-
-    async def restart(self, program: str, *, kill: bool = True) -> None:
-        """Kill or stop the ``api`` or the ``poollet``, and start it again."""
-        await self.end(program, kill=kill)
-        await (self.start_api() if program == "api" else self.start_poollet())
-
-    async def end(self, program: str, *, kill: bool = True) -> None:
-        """Kill or stop a program."""
-        with_signal = signal.SIGKILL if kill else signal.SIGTERM
-        await getattr(self, program).stop(with_signal)
 
     def through_cable(self, user: str, groups: tuple[str, ...] = ("system:masters",)) -> str:
         """Return the path of a user's kubeconfig whose server is at the near cable."""

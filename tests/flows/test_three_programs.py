@@ -186,8 +186,8 @@ class EndedProgramsTests(TestCase):
 
     async def test_drain(self) -> None:
         """
-        SIGTERM to the API server ends sessions that cannot be resumed with a Status, after the drain
-        time; those of a poollet go on through its successor.
+        SIGTERM to the API server ends sessions that cannot be resumed with a Status; those of a
+        poollet continue through the next one.
         """
         await self.deployment.create_machine("sh", "shell")
         screen = await watch(self.deployment.admin, "sh")
@@ -195,6 +195,7 @@ class EndedProgramsTests(TestCase):
         self.assertEqual(await self.deployment.api.stop(), -signal.SIGTERM)
         lost = await screen.ended
         self.assertEqual(lost.ending.reason, "ShuttingDown")
+        self.assertIn("exec-apiserver is restarting", lost.ending.message)
         await self.deployment.start_api()
         screen = await watch(self.deployment.admin, "sh")
         self.assertEqual(await self.deployment.poollet.stop(), -signal.SIGTERM)

@@ -18,9 +18,9 @@ are used if they are there:
   kube-apiserver; the table says that it passed in part, and why.
 
 Programs of ours that suites start are forks (:mod:`tests.flows.forks`): those of ``tests/flows/deployment.py``,
-``Programs.run`` and ``programs.start``.  Started as users do are programs that are handed over (``upgrades``,
-``leaf_upgrades``), those of 0.2.0 (``rollback``, ``resume`` with OLDER_RELEASE), commands that run once
-(``twisted-exec recording`` in ``s3``), and programs of benchmarks, whose memory and CPU time are measured.
+``Programs.run`` and ``programs.start``.  Started as users do are those of 0.2.0 (``rollback``, ``resume`` with
+OLDER_RELEASE), commands that run once (``twisted-exec recording`` in ``s3``), and programs of benchmarks, whose memory
+and CPU time are measured.
 
 Suites, with what they need besides ``kubectl`` and ``etcd``, and about how long they take:
 
@@ -92,7 +92,7 @@ API server
     * ``refusals`` (an older release, ironcore, onmetal; 1 min): writes the texts of refusals that
       ``twisted-exec doctor`` recognizes to ``tests/captures/refusals.json``.
     * ``aggregated_resume`` (kube-apiserver, kube-controller-manager; 2 min): consoles behind kube-apiserver
-      go on when the poollet, our API server or kube-apiserver is killed.
+      go on when the poollet, our API server or kube-apiserver is killed, or one of our programs is stopped.
     * ``aggregated_web`` (kube-apiserver, kube-controller-manager; 1 min): ``twisted-exec web`` in front of
       kube-apiserver.
     * ``aggregated`` (10 min), ``attacker``, ``deployed``, ``host_faults`` (kube-apiserver,
@@ -112,22 +112,19 @@ Poollet and runtime
 
     * ``rollback`` (OLDER_RELEASE, Debian's qemu-system-x86 and u-boot-qemu; 5 min): the three programs of
       release 0.2.0 on our state, and ours again; then one of the three of 0.2.0 beside two of ours; then each
-      program in turn changes its release, and changes it back, by a restart and in place, while consoles are
-      open.  OLDER_RELEASE is a directory from ``pip install --no-deps --target DIRECTORY`` of release 0.2.0.
+      program in turn changes its release, and changes it back, by a restart, while consoles are open.  OLDER_RELEASE is a directory from ``pip install --no-deps --target DIRECTORY`` of release 0.2.0.
     * ``resume``, ``page_resume``, ``rejoin`` and ``killed_runtime`` (root for faults of the network, and Debian's
       qemu-system-x86 for the last; 1 min each, or ``MOMENTS``): consoles of ``kubectl console`` and of
       stock kubectls under load in both directions, whose connections and programs fail at random
       moments. ``resume`` also has terminals, with the client of OLDER_RELEASE too.
-    * ``upgrades`` (no programs; 2 min, or ``UPGRADES`` and ``SESSIONS``): API server, poollet and runtime are
-      replaced again and again while users type and read.
+    * ``restarts`` (no programs; 3 min, or ``RESTARTS`` and ``SESSIONS``): API server, poollet, runtime, all of them
+      at once, and ``exec-standalone`` are stopped and killed again and again while users type and read.
     * ``quiet_sessions`` (no programs; 30 min, or ``QUIET_SECONDS``): 200 quiet sessions through API server,
       poollet and runtime while others attack them.
 
 Node server (kube-apiserver and kubelet-node, unless noted)
     * ``leaf_trials`` (12 min): a command that is silent for ten minutes or ``SILENT_SECONDS``, and a
       restart of the node server below open sessions.
-    * ``leaf_upgrades`` (no programs; 2 min, or ``UPGRADES`` and ``SESSIONS``): the node server is
-      replaced again and again while users work in a Pod.
     * ``leaf_sync`` (90 s): Pods that a node server creates in a leaf.
     * ``leaf_nodes_kept``: Nodes that a node server maintains in a real root.
     * ``leaf_registry`` (kube-apiserver): rights of the registry of leaves, Secrets and Clusters that

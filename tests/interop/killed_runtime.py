@@ -1,10 +1,10 @@
 """
-A runtime that is killed at random moments, under load in both directions, while its machine goes on.
+A runtime that is killed or stopped at random moments, under load in both directions, while its machine goes on.
 
 ``MOMENTS`` is the number of faults (20 without it), ``SEED`` repeats a run.  The machine is a QEMU whose
 firmware prints numbered lines, and shows each key that it gets.  All of the output arrives, although
-nobody reads it meanwhile.  Of the input a part may be lost each time: what arrives is a prefix of what was
-typed, and the client counts the keys that may be lost.  Connections and the poollet fail as well.
+nobody reads it meanwhile.  Of the input a part may be lost each time that the runtime is killed: what arrives is a
+prefix of what was typed, and the client counts the keys that may be lost.  Connections and the poollet fail as well.
 """
 
 from __future__ import annotations
@@ -129,6 +129,7 @@ class KilledRuntimeTests(TestCase):
             ("kill runtime", [self.kill_runtime]),
             ("reset near, kill runtime", [self.deployment.near.cut, self.kill_runtime]),
             ("kill runtime, reset near", [self.kill_runtime, self.deployment.near.cut]),
+            ("end runtime", [self.end_runtime]),
         ):
             faults.add(name, 20, partial(self.all_of, actions))
         self.addCleanup(faults.report)
@@ -142,7 +143,9 @@ class KilledRuntimeTests(TestCase):
 
     async def start(self) -> CabledDeployment:
         """Start everything."""
-        deployment = self.deployment = CabledDeployment(self.mktemp())
+        deployment = self.deployment = CabledDeployment(
+            self.mktemp(), runtime_options=["--keep-machines"]
+        )
         self.addCleanup(deployment.stop)
         self.addCleanup(self.end_machines)
         rom = deployment.path("counter.rom")
@@ -150,7 +153,7 @@ class KilledRuntimeTests(TestCase):
             file.write(boot_rom(TYPED_COUNTER))
         classes = _CLASSES.format(rom=os.path.realpath(rom))
         (deployment.directory / "runtime.yaml").write_text(classes)
-        await deployment.start_programs("--keep-machines")
+        await deployment.start_programs()
         await deployment.create_class("vm", "16Mi")
         await deployment.create_machine("vm", "vm")
         self.writer = await self.user("ada", Writer, CONSOLE)
@@ -174,8 +177,14 @@ class KilledRuntimeTests(TestCase):
 
     async def kill_runtime(self) -> None:
         """Kill the runtime, and start it again."""
-        await self.deployment.end("runtime")
-        await self.deployment.start_runtime("--keep-machines")
+        await self.deployment.restart("runtime")
+
+    async def end_runtime(self) -> None:
+        """Stop the runtime, and start it again: no key is lost."""
+        before = len(self.writer.seconds)
+        await self.deployment.restart("runtime", kill=False)
+        await self.writer.until_resumed(before + 1)
+        self.assertEqual(self.writer.uncertain[before:], [0])
 
     async def all_of(self, actions: list[Any]) -> None:
         """Run actions one after the other."""

@@ -165,7 +165,11 @@ class LeafTrials(SynchronousTestCase):
             for process in ended:
                 assert process.stdout is not None
                 told = process.stdout.read()
-                expect((process.returncode != 0, b"shutting down" in told), (True, True), told)
+                expect(
+                    (process.returncode != 0, b"exec-nodeserver is restarting" in told),
+                    (True, True),
+                    told,
+                )
         self.start_replica(name, balancer)
 
     def others_are_served(self, one: Kubectl, stopping: str, balancer: Balancer) -> None:

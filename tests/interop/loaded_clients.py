@@ -29,7 +29,6 @@ from .numbered import Output, Typed, typed_line
 reactor: Any = _reactor
 
 BYTES_PER_SECOND = 40_000
-_TYPING_SECONDS = 0.02
 _UNTIL_SECONDS = 90.0
 _KEPT_MESSAGES = 2000
 _CALM_BYTES = 10_000
@@ -49,11 +48,19 @@ class BusyMachine:
     A busy machine of a deployment, which has a class of its own.
 
     :param asks: each line asks the terminal for something.
+    :param bytes_per_second: how fast it prints, if its readers keep up.
     :ivar typed: what it has got, checked.
     """
 
-    def __init__(self, name: str, directory: Path, *, asks: bool) -> None:
-        self.name, self.asks = name, asks
+    def __init__(
+        self,
+        name: str,
+        directory: Path,
+        *,
+        asks: bool = False,
+        bytes_per_second: int = BYTES_PER_SECOND,
+    ) -> None:
+        self.name, self.asks, self.bytes_per_second = name, asks, bytes_per_second
         self._directory = (directory / name).resolve()
         self._directory.mkdir()
         self.typed = Typed()
@@ -66,7 +73,7 @@ class BusyMachine:
             python=sys.executable,
             program=busy_machine.__file__,
             directory=self._directory,
-            speed=BYTES_PER_SECOND,
+            speed=self.bytes_per_second,
             asks=", asks" if self.asks else "",
         )
 
@@ -84,6 +91,11 @@ class BusyMachine:
             self._read += len(data)
             self.typed.add(data)
 
+    @property
+    def processes(self) -> list[int]:
+        """One for each of its starts."""
+        return list(map(int, (self._directory / "starts").read_text().split()))
+
     def stop_printing(self) -> None:
         """Let it print its last line."""
         (self._directory / "stop").touch()
@@ -93,7 +105,7 @@ async def start_busy(
     deployment: CabledDeployment, names: Sequence[str], asking: Sequence[str] = ()
 ) -> list[BusyMachine]:
     """Start a deployment and its busy machines, last those that ask the terminal."""
-    machines = [BusyMachine(name, deployment.directory, asks=False) for name in names]
+    machines = [BusyMachine(name, deployment.directory) for name in names]
     machines += [BusyMachine(name, deployment.directory, asks=True) for name in asking]
     classes = "".join(each.definition() for each in machines)
     (deployment.directory / "runtime.yaml").write_text(f"classes:\n{classes}")
@@ -112,12 +124,17 @@ class LoadedClient(ProcessProtocol):
     Below a machine that asks the terminal it is on one, which gets no query.
 
     :param argv: starts it.
+    :cvar typing_seconds: from one line to the next.
     :ivar types: it is the machine's typist.
     :ivar output: what it has printed, checked.
     :ivar longest_pause: of its output, in seconds, since :meth:`rest`.
     :ivar messages: the end of what it has printed to its standard error.
     :ivar failure: why it has failed, as soon as it has.
+    :ivar exit_code: once it has ended; negative for a signal.
     """
+
+    typing_seconds = 0.02
+    exit_code: int | None = None
 
     def __init__(
         self, machine: BusyMachine, argv: Sequence[str], env: dict[str, str], *, types: bool
@@ -127,7 +144,7 @@ class LoadedClient(ProcessProtocol):
         self.failure: str | None = None
         self.messages = b""
         self.longest_pause = 0.0
-        self._argv, self._env, self.types = list(argv), env, types
+        self._argv, self.env, self.types = list(argv), env, types
         self._is_leaving = self._is_full = False
         self._last_output = reactor.seconds()
         self._lines = 0
@@ -137,12 +154,12 @@ class LoadedClient(ProcessProtocol):
 
     def start(self) -> None:
         """Start the process."""
-        env = {**os.environ, **self._env}
+        env = {**os.environ, **self.env}
         reactor.spawnProcess(self, self._argv[0], self._argv, env=env, usePTY=self.machine.asks)
         if self.types:
             transport: Any = self.transport
             transport.pipes[0].registerProducer(self, True)
-            self._typing.start(_TYPING_SECONDS, now=False)
+            self._typing.start(self.typing_seconds, now=False)
 
     @property
     def arrived(self) -> int:
@@ -234,6 +251,9 @@ class LoadedClient(ProcessProtocol):
 
     def processEnded(self, reason: Failure) -> None:
         self.stop_typing()
+        self.exit_code = getattr(reason.value, "exitCode", None) or -(
+            getattr(reason.value, "signal", None) or 0
+        )
         if not self._is_leaving and self.failure is None:
             self.failure = f"ended: {reason.getErrorMessage()}"
 

@@ -45,7 +45,7 @@ class PageResumeTests(TestCase):
         network = None if missing() else LossyNetwork()
         if network is not None:
             self.addCleanup(network.leave)
-        deployment = CabledDeployment(self.mktemp())
+        deployment = CabledDeployment(self.mktemp(), runtime_options=["--keep-machines"])
         self.addCleanup(deployment.stop)
         (machine,) = await start_busy(deployment, ["busy"])
         url = _EXEC.format(port=deployment.near.port, machine=machine.name)
@@ -57,6 +57,7 @@ class PageResumeTests(TestCase):
         await page.until(lambda: page.output.size)
         faults = Faults(deployment, choice, _CABLES, ("api", "poollet"), network)
         faults.add("stop runtime", 1, lambda: faults.stop("runtime"))
+        faults.add("end runtime", 2, lambda: deployment.restart("runtime", kill=False))
         faults.add("stop page", 3, lambda: faults.stop_for_a_while(page.signal))
 
         async def reload() -> None:

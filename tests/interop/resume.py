@@ -3,7 +3,7 @@
 
 ``MOMENTS`` is the number of faults (20 without it), ``SEED`` repeats a run.  Connections are reset
 at both ends or at one, or lose all packets; client, API server, poollet and runtime are stopped for a
-while; client, API server and poollet are killed, and the two servers are ended, and started again.
+while; client, API server and poollet are killed, and all programs are ended, and started again.
 What the machine prints and what it gets is compared with numbered lines, byte for byte, as it arrives.
 
 Beside them observers at terminals watch a machine that asks the terminal with each line, also with the
@@ -44,7 +44,9 @@ class ResumeTests(TestCase):
         network = None if why else LossyNetwork()
         if network is not None:
             self.addCleanup(network.leave)
-        self.deployment = deployment = CabledDeployment(self.mktemp())
+        self.deployment = deployment = CabledDeployment(
+            self.mktemp(), runtime_options=["--keep-machines"]
+        )
         self.addCleanup(deployment.stop)
         machine, asking = await start_busy(deployment, ["busy"], ["asking"])
         for query, harmless in QUERIES:
@@ -59,6 +61,7 @@ class ResumeTests(TestCase):
         print(f"\nterminals: this release, {', '.join(releases[1:]) or 'not 0.2.0'}")
         faults = Faults(deployment, choice, _CABLES, ("api", "poollet"), network)
         faults.add("stop runtime", 1, lambda: faults.stop("runtime"))
+        faults.add("end runtime", 2, lambda: deployment.restart("runtime", kill=False))
         faults.add("stop client", 3, lambda: faults.stop_for_a_while(self.writer.signal))
         faults.add("kill client", 3, self.kill_client)
         faults.add("kill terminal", 3, lambda: self.kill_terminal(choice.choice(releases)))

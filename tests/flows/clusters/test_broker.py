@@ -17,7 +17,7 @@ import yaml
 from twisted.internet import reactor as _reactor
 from twisted.trial.unittest import TestCase
 
-from tests import needs, procfs
+from tests import needs
 from tests.docs import pages
 from tests.flows import kubectls
 from tests.flows.consoles import Screen, ending_after, watch
@@ -267,15 +267,6 @@ class BrokerTests(TestCase):
     test_kubectl_console.skip = needs.kubectl()  # type: ignore[attr-defined]
 
 
-class ReplaceableFront(Front):
-    """A first cluster whose programs can be replaced."""
-
-    fork = False
-
-    async def start_runtime(self, *options: str) -> None:
-        await super().start_runtime("--handover-seconds=600", *options)
-
-
 class LostBrokerTests(TestCase):
     """A program between two clusters is lost, below ``kubectl console`` and a kubectl of each protocol."""
 
@@ -284,7 +275,7 @@ class LostBrokerTests(TestCase):
 
     async def setUp(self) -> None:
         self.b = Deployment(self.mktemp())
-        self.a = ReplaceableFront(self.mktemp(), self.b)
+        self.a = Front(self.mktemp(), self.b)
         self.addCleanup(self.stop)
         await self.b.start()
         await let_brokers_in(self.b)
@@ -321,16 +312,6 @@ class LostBrokerTests(TestCase):
         """Check that our client's session goes on: it may discard keys that are typed while it reconnects."""
         await self.ours.asked(b"echo on-$((6*7))\n", rb"on-(42)\r?\n")
 
-    async def test_replaced(self) -> None:
-        """Our session goes on at the successor, those of kubectl in the old process."""
-        before = self.a.runtime.pid
-        await self.a.runtime.hand_over()
-        for number in range(2):
-            await self.goes_on()
-            for name, program in self.stock.items():
-                await self.says(program, f"{name}-{number}")
-        self.assertTrue(procfs.is_alive(before))
-
     async def codes(self) -> dict[str, int]:
         """Wait until each kubectl has ended; return the exit codes."""
         return {name: await program.ended for name, program in self.stock.items()}
@@ -341,7 +322,8 @@ class LostBrokerTests(TestCase):
         await self.a.start_runtime()
         self.assertEqual(set((await self.codes()).values()), {1})
         for name, program in self.stock.items():
-            self.assertIn(b"error: the server of this console is shutting", program.output, name)
+            self.assertIn(b"error: exec-broker is restarting", program.output, name)
+        self.assertRegex(self.ours.output, rb"exec-broker\s+is\s+restarting")
         await self.goes_on()
 
     async def test_killed(self) -> None:

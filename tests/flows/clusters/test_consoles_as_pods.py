@@ -43,11 +43,8 @@ class ConsolesCase(TestCase):
     starts = PROGRAMS
     skip = needs.kubectl()
 
-    def make_deployment(self) -> Deployment:
-        return Deployment(self.mktemp())
-
     async def setUp(self) -> None:
-        self.deployment = self.make_deployment()
+        self.deployment = Deployment(self.mktemp())
         self.addCleanup(self.deployment.stop)
         self.root = Cluster(ROOT)
         self.addCleanup(self.root.stop)
@@ -129,20 +126,8 @@ class ConsolesTests(ConsolesCase):
             self.assertIn("(NotFound)", told)
 
 
-class ReplaceableDeployment(Deployment):
-    """Programs that can be replaced."""
-
-    fork = False
-
-    def twistd(self, plugin: str, *options: str) -> Program:
-        return super().twistd(plugin, *options, "--handover-seconds=600")
-
-
 class LostProgramTests(ConsolesCase):
-    """A program behind the node server is replaced, stops or is killed, below a kubectl of each protocol."""
-
-    def make_deployment(self) -> Deployment:
-        return ReplaceableDeployment(self.mktemp())
+    """A program behind the node server stops or is killed, below a kubectl of each protocol."""
 
     async def attached(self) -> dict[str, Program]:
         programs = {}
@@ -157,24 +142,19 @@ class LostProgramTests(ConsolesCase):
             self.assertIn(b"error: " + reason.encode(), program.output, name)
 
     async def test_goes_on(self) -> None:
-        """Sessions go on behind a replaced program, and through a poollet that is started again."""
+        """Sessions go on through a poollet that is started again."""
         programs = await self.attached()
-        place = self.deployment
         for number in (signal.SIGKILL, signal.SIGTERM):
-            await place.poollet.stop(number)
-            await place.start_poollet()
+            await self.deployment.poollet.stop(number)
+            await self.deployment.start_poollet()
             for name, program in programs.items():
                 await self.types(program, f"started-{number}-{name}")
-        for replaced in (place.poollet, place.runtime, place.api):
-            await replaced.hand_over()
-            for name, program in programs.items():
-                await self.types(program, f"replaced-{replaced.pid}-{name}")
 
     async def test_api_server(self) -> None:
         """kubectl shows why the API server has stopped, or that its connection was lost."""
         programs = await self.attached()
         await self.deployment.api.stop(signal.SIGTERM)
-        await self.ended(programs, "the API server is shutting down")
+        await self.ended(programs, "exec-apiserver is restarting")
         await self.deployment.start_api()
         await self.until_opens()
         programs = await self.attached()
@@ -185,7 +165,7 @@ class LostProgramTests(ConsolesCase):
         """kubectl shows the reason."""
         programs = await self.attached()
         await self.deployment.runtime.stop(signal.SIGTERM)
-        await self.ended(programs, "the server of this console is shutting down")
+        await self.ended(programs, "exec-runtime is restarting")
 
     async def test_runtime_killed(self) -> None:
         """kubectl shows that its stream was lost."""

@@ -19,16 +19,8 @@ from twisted_exec.api.status import NotFound
 from .test_leaves import ECHO, LeafTestCase
 
 
-class ProgramCase(LeafTestCase):
-    """
-    The program.
-
-    :cvar options: further ones.
-    :cvar fork: the program may be a fork; see :mod:`tests.flows.forks`.
-    """
-
-    options: tuple[str, ...] = ()
-    fork = True
+class ProgramTests(LeafTestCase):
+    """The program, from its start to its end."""
 
     async def serve(self) -> None:
         """Start the program as an operator would."""
@@ -55,7 +47,7 @@ class ProgramCase(LeafTestCase):
             "APISERVER_KEY_LOCATION": pair.key,
         }
         told = [f"--{name}={value}" for name, value in options.items()]
-        self.program = programs.start([*argv, *told, *self.options], env=where, fork=self.fork)
+        self.program = programs.start([*argv, *told], env=where)
         self.addCleanup(self.program.stop, 9)
         found = await self.program.until(rb"serving Nodes at 127.0.0.1:(\d+)\s")
         self.port = int(found[1])
@@ -74,10 +66,6 @@ class ProgramCase(LeafTestCase):
                 return
             await pause()
 
-
-class ProgramTests(ProgramCase):
-    """The program, from its start to its end."""
-
     async def test_program(self) -> None:
         """
         A Pod is reached through the maintained Node; SIGTERM ends its sessions with a message.
@@ -89,7 +77,7 @@ class ProgramTests(ProgramCase):
         await user.until(b"<on>")
         self.program.transport.signalProcess(signal.SIGTERM)  # type: ignore[union-attr]
         self.assertNotEqual(await user.ended, 0)
-        self.assertIn(b"the node server is shutting down", user.output)
+        self.assertIn(b"exec-nodeserver is restarting", user.output)
         # After a clean shutdown, Twisted exits by the signal that it received.
         self.assertEqual(await self.program.ended, -signal.SIGTERM)
         self.assertIn(b"Server Shut Down.", self.program.output)

@@ -161,8 +161,8 @@ class Replicas(Deployment):
     :ivar replicas: by name.
     """
 
-    def __init__(self, directory: str, **more: Any) -> None:
-        super().__init__(directory, **more)
+    def __init__(self, directory: str) -> None:
+        super().__init__(directory)
         member = shared().members[0].endpoint
         self.storage = f"etcd:http://{member}?prefix={any_prefix()}"
         self.balancer = Balancer()

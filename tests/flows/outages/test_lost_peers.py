@@ -72,9 +72,10 @@ class LostPeerTests(LostPeerCase):
     """Nothing survives the runtime."""
 
     async def test_api_server_stopped(self) -> None:
-        """kubectl shows the reason; our client goes on when the server is back."""
+        """kubectl shows the reason; so does our client, which goes on when the server is back."""
         await self.deployment.api.stop(signal.SIGTERM)
-        await self.ended(b"the API server is shutting down")
+        await self.ended(b"exec-apiserver is restarting")
+        await self.ours.until(rb"exec-apiserver\s+is\s+restarting")
         await self.deployment.start_api()
         await self.goes_on()
 
@@ -92,13 +93,12 @@ class LostPeerTests(LostPeerCase):
         await self.goes_on()
 
     async def test_runtime_stopped(self) -> None:
-        """kubectl shows the reason; so does our client, which opens a new session when the runtime is back."""
+        """kubectl shows the reason; so does our client, which goes on at the machine, which is made again."""
         await self.deployment.runtime.stop(signal.SIGTERM)
-        await self.ended(b"the server of this console is shutting down")
-        await self.ours.until(b"session ended: ShuttingDown: the server of this console is")
-        start = len(self.ours.output)
+        await self.ended(b"exec-runtime is restarting")
+        await self.ours.until(rb"exec-runtime\s+is\s+restarting")
         await self.deployment.start_runtime()
-        await self.ours.until(b"Connected to sh", start=start)
+        await self.ours.until(b"the machine has started again")
         await self.goes_on()
 
     async def test_runtime_killed(self) -> None:
@@ -135,11 +135,21 @@ class KeptMachineTests(LostPeerCase):
 
     async def test_runtime_killed(self) -> None:
         """kubectl shows the reason; our client goes on at the same shell."""
+        await self.lose_runtime(signal.SIGKILL)
+        await self.ended(b"the connection behind this hop was lost before the session's status")
+
+    async def test_runtime_stopped(self) -> None:
+        """kubectl shows the reason; our client goes on at the same shell."""
+        await self.lose_runtime(signal.SIGTERM)
+        await self.ended(b"exec-runtime is restarting")
+        self.assertRegex(self.ours.output, rb"exec-runtime\s+is\s+restarting")
+
+    async def lose_runtime(self, number: int) -> None:
+        """Fires when our client has the same shell at the next runtime."""
         self.addCleanup(self.delete)
         shell = await self.ours.asked(b"echo shell-$$\n", rb"shell-(\d+)\r\n")
-        await self.deployment.runtime.stop(signal.SIGKILL)
+        await self.deployment.runtime.stop(number)
         await self.deployment.start_runtime()
-        await self.ended(b"the connection behind this hop was lost before the session's status")
         again = await self.ours.asked(b"echo again-$$\n", rb"again-(\d+)\r\n")
         self.assertEqual(again, shell)
 

@@ -1,7 +1,7 @@
 """
 Sessions over a connection between API server and poollet that has carried another one before.
 
-Each hop and each connection behind them is lost or replaced, at work; all bytes are compared.
+Each hop and each connection behind them is lost or restarted, at work; all bytes are compared.
 """
 
 from __future__ import annotations
@@ -10,24 +10,23 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tests import needs
 from tests.flows import kubectls
 from tests.flows.busy_machine import is_exact
 from tests.flows.outages.test_rejoined import begin_load, end_load, ready
+from tests.flows.outages.test_resume import ResumeTestCase
 from tests.flows.programs import Program, terminal
 from tests.flows.resuming import Typist
-from tests.flows.upgrades.test_handover import HandOverTestCase
-from tests.flows.upgrades.test_replaced_apiserver import ReplacedCase
 from twisted_exec.wire.stream_options import CONSOLE
 
 MUCH = 50_000
 """More output than a connection has passed that has carried no session: a handshake."""
 
 
-class Carried:
-    """Mixed in before a case with a busy machine behind a deployment of programs with cables."""
+class ResumedTests(ResumeTestCase):
+    """A user of ours, who resumes the session, and a stock kubectl, whose stream is rejoined."""
 
-    deployment: Any
-    addCleanup: Any
+    skip = needs.kubectl()
 
     async def console(self, user: str = "ada", **options: Any) -> Typist:
         typist = await Typist.at(
@@ -57,10 +56,6 @@ class Carried:
         now = self.answered()
         busiest = max(now, key=lambda end: now[end] - since.get(end, 0))
         return before.get(busiest, 0) > MUCH
-
-
-class ResumedTests(Carried, HandOverTestCase):
-    """A user of ours, who resumes the session, and a stock kubectl, whose stream is rejoined."""
 
     async def busy(self) -> Typist:
         """A user at work over a connection of an earlier session."""
@@ -139,55 +134,39 @@ class ResumedTests(Carried, HandOverTestCase):
         self.assertEqual(await program.ended, 3)
         self.assertEqual(self.deployment.errors(), [])
 
-    async def test_poollet_replaced(self) -> None:
-        """The poollet has a successor: our user resumes the session, a kubectl's is rejoined."""
+    async def test_poollet_restarted(self) -> None:
+        """The poollet is restarted: our user resumes the session, a kubectl's is rejoined."""
+        user, program, start = await self.at_work()
+        await self.deployment.restart("poollet", kill=False)
+        await user.until_resumed(1)
+        got, expected, last = await end_load(program, start)
+        self.assertEqual(got, expected, last)
+        await self.goes_on(user)
+
+    async def test_api_server_restarted(self) -> None:
+        """The API server is restarted: our user resumes the session, a kubectl's ends with the reason."""
+        user, program, _ = await self.at_work()
+        await self.deployment.restart("api", kill=False)
+        await user.until_resumed(1)
+        self.assertEqual(await program.ended, 1)
+        self.assertIn(b"exec-apiserver is restarting", program.output)
+        await self.goes_on(user)
+
+    async def at_work(self) -> tuple[Typist, Program, int]:
+        """A user and a kubectl over connections of earlier sessions."""
         await self.carry(4)
         user = await self.busy()
         program, start = await self.shell()
         await begin_load(program, start)
-        await self.deployment.poollet.hand_over()
-        await user.until_resumed(1)
-        got, expected, last = await end_load(program, start)
-        self.assertEqual(got, expected, last)
+        return user, program, start
+
+    async def goes_on(self, user: Typist) -> None:
+        """Compare what the user has got, and use another connection after an earlier session."""
         await self.under_load(user)
-        await self.carry(2)  # in the successor
+        await self.carry(2)
         before = self.answered()
         other = await self.console("bob")
         await other.until(lambda: other.printed_bytes > MUCH)
         self.assertTrue(self.is_next(before, before))
         await self.check(user)
-        self.assertEqual(self.deployment.errors(), [])
-
-
-class ReplacedAPIServerTests(Carried, ReplacedCase):
-    """The API server has a successor."""
-
-    async def test_replaced(self) -> None:
-        """Our user resumes the session; a kubectl stays in the old process, at the same connection."""
-        await self.carry(3)
-        before = self.answered()
-        user = await self.console()
-        await user.until(lambda: user.printed_bytes > MUCH)
-        self.assertTrue(self.is_next(before, before))
-        user.type_on()
-        program = await self.attached("kubectl", self.deployment.admin)
-        start = await ready(program, "kubectl")
-        await begin_load(program, start)
-        await self.replace()
-        await user.until_resumed(1)
-        got, expected, last = await end_load(program, start)
-        self.assertEqual(got, expected, last)
-        await self.carry(2)  # in the successor
-        before = self.answered()
-        other = await self.console("bob")
-        await other.until(lambda: other.printed_bytes > MUCH)
-        self.assertTrue(self.is_next(before, before))
-        user.stop_typing()
-        await user.until(lambda: self.deployment.typed_bytes >= user.sent_bytes)
-        self.assertTrue(self.deployment.typed == user.sent, "the machine got other keys")
-        self.deployment.stop_printing()
-        await user.until_printed(rb"END\n")
-        self.assertTrue(is_exact(user.printed.removesuffix(b"END\n")), "the user got other output")
-        program.type(b"exit 3\n")
-        self.assertEqual(await program.ended, 3)
         self.assertEqual(self.deployment.errors(), [])

@@ -97,7 +97,7 @@ class RejoinedTests(PodsTestCase):
             self.assertEqual(await program.ended, 3, name)
 
     async def test_stopped(self) -> None:
-        """A poollet that stops does not end the sessions that go on through its successor."""
+        """A poollet that stops does not end the sessions: they continue through the next one."""
         program = await self.attached("kubectl")
         await self.lose_poollet(signal.SIGTERM)
         program.type(b"echo st''ill\n")

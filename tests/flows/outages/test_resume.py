@@ -218,7 +218,9 @@ class FrozenStoreTests(ResumeTestCase):
 
 
 class LostProgramTests(ResumeTestCase):
-    """A program in the middle is killed or stopped under load."""
+    """A program is killed or stopped under load, and started again.  The machine outlives the runtime."""
+
+    runtime_options = (*PATIENCE, "--keep-machines")
 
     async def test_killed(self) -> None:
         """Poollet and API server are killed and started again."""
@@ -231,15 +233,29 @@ class LostProgramTests(ResumeTestCase):
         await self.check(user)
 
     async def test_stopped(self) -> None:
-        """Poollet and API server are stopped, which cuts the session, and started again."""
+        """Each program is restarted in turn: its user reads which one, and every byte arrives once in both directions."""
         user = await self.typist()
-        for program in ("poollet", "api"):
+        for program, name in (
+            ("poollet", "exec-poollet"),
+            ("api", "exec-apiserver"),
+            ("runtime", "exec-runtime"),
+        ):
             count = len(user.seconds)
             await self.deployment.restart(program, kill=False)
             await user.until_resumed(count + 1)
+            self.assertIn(f"{name} is restarting", user.outages[count])
             await self.under_load(user)
         await self.check(user)
         self.assertIsNone(user.ending)
+
+    async def test_all_stopped(self) -> None:
+        """All programs are stopped in the same moment."""
+        user = await self.typist()
+        await self.deployment.restart("api", "poollet", "runtime", kill=False)
+        await user.until_resumed(1)
+        self.assertRegex(user.outages[0], r"exec-\w+ is restarting")
+        await self.under_load(user)
+        await self.check(user)
 
 
 class Marked(Typist):

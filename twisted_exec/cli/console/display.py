@@ -30,7 +30,7 @@ from twisted_exec.wire.resize import TerminalSize
 from twisted_exec.wire.terminal_modes import WHOLE_SCREEN, behind_programs
 
 if TYPE_CHECKING:
-    from twisted_exec.cli.console.interfaces import NextSession, Sink
+    from twisted_exec.cli.console.interfaces import Sink
     from twisted_exec.streaming.remotecommand.stream import ConsoleStream
 
 _MOST_DRAWN_AGAIN = 10
@@ -57,8 +57,6 @@ class UserTerminal:
     :param redraw: has the screen drawn again, if the server can render it; with ``True``, of a
         full-screen program only its picture, so that messages stay on the screen behind it.
         Returns whether the server was asked; :meth:`.ConsoleSession.show` gets its answer.
-    :param again: gets the server's reason for its stop; returns the session that follows, or
-        ``None``.
     :param power_on: returns the command that powers the machine on; empty if it is not known.
     :param withdrawn: returns the message of a session whose user lost a right, with the remedy.
     :param text_of: returns the text of a notice for this user.
@@ -79,7 +77,6 @@ class UserTerminal:
     margins: Callable[[], bytes] = lambda: b""
     suspend: Callable[[], bool] = lambda: False
     redraw: Callable[[bool], bool] = lambda _: False
-    again: Callable[[str], NextSession | None] = lambda _: None
     power_on: Callable[[], str] = lambda: ""
     withdrawn: Callable[[str], str] = explain_withdrawal
     text_of: Callable[[Notice], str] = lambda notice: notice.for_terminal

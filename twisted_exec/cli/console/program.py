@@ -221,7 +221,6 @@ class ConsoleProgram:
                 margins=lambda: modes.margins,
                 suspend=self._streams.suspend,
                 redraw=self._redraw,
-                again=self.again if is_shown and script is None else lambda _: None,
                 power_on=self.power_on,
                 withdrawn=self.withdrawn,
                 text_of=self._streams.text_of,

@@ -62,7 +62,7 @@ def _standalone_remedy(path: str) -> str:
         return ""
     return (
         "start exec-standalone, in the directory in which you started it before: it writes the file when it is "
-        "ready, and removes it when it stops"
+        "ready for the first time"
     )
 
 
