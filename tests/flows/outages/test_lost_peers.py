@@ -135,20 +135,24 @@ class KeptMachineTests(LostPeerCase):
 
     async def test_runtime_killed(self) -> None:
         """kubectl shows the reason; our client goes on at the same shell."""
-        await self.lose_runtime(signal.SIGKILL)
+        await self.lose_runtime(signal.SIGKILL, b"")
         await self.ended(b"the connection behind this hop was lost before the session's status")
 
     async def test_runtime_stopped(self) -> None:
         """kubectl shows the reason; our client goes on at the same shell."""
-        await self.lose_runtime(signal.SIGTERM)
+        await self.lose_runtime(signal.SIGTERM, rb"exec-runtime\s+is\s+restarting")
         await self.ended(b"exec-runtime is restarting")
-        self.assertRegex(self.ours.output, rb"exec-runtime\s+is\s+restarting")
 
-    async def lose_runtime(self, number: int) -> None:
-        """Fires when our client has the same shell at the next runtime."""
+    async def lose_runtime(self, number: int, reason: bytes) -> None:
+        """
+        Fires when our client has the same shell at the next runtime.
+
+        :param reason: what it shows until then.
+        """
         self.addCleanup(self.delete)
         shell = await self.ours.asked(b"echo shell-$$\n", rb"shell-(\d+)\r\n")
         await self.deployment.runtime.stop(number)
+        await self.ours.until(reason)
         await self.deployment.start_runtime()
         again = await self.ours.asked(b"echo again-$$\n", rb"again-(\d+)\r\n")
         self.assertEqual(again, shell)
