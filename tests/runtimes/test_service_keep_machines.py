@@ -187,6 +187,26 @@ class KeptTests(KeptCase):
         await self.until_running(second, id)
         self.assertNotIn(pid, self.pids())
 
+    async def test_stopped_while_it_starts(self) -> None:
+        """QEMU goes on that is starting, or is being adopted, when the runtime stops."""
+        first = await self.start()
+        request = pb.CreateMachineRequest(machine=machine("x", "vm"))
+        id = (await first.create_machine(request)).machine.metadata.id
+        await self.until(self.pids)
+        self.assertIsNone(first.machines.supervisors[id].run)
+        await first.stopService()
+        pids = self.pids()
+        for _ in range(2):
+            runtime = await self.start()
+            self.assertIsNone(runtime.machines.supervisors[id].run)
+            await runtime.stopService()
+        last = await self.start()
+        await self.until_running(last, id)
+        self.assertEqual(self.pids(), pids)
+        viewer = self.attach(last, id)
+        viewer.viewer.data_received(b"a")
+        await self.until(lambda: b"a." in viewer.got)
+
     async def test_off(self) -> None:
         """A machine that is off is kept as well; and so are annotations and volumes that changed."""
         first = await self.start()

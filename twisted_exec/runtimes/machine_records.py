@@ -9,6 +9,7 @@ import uuid
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from twisted_exec.api.dialects import Owner, owner_of
 from twisted_exec.api.display import listed
@@ -67,7 +68,7 @@ class MachineRecord:
     def class_name(self) -> str:
         return str(getattr(self.spec, "class"))
 
-    @property
+    @cached_property
     def _owner(self) -> Owner:
         return owner_of(self.metadata.labels)
 

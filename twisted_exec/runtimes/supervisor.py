@@ -129,7 +129,7 @@ class Supervisor:
         self._adopted = adopted
         self._start_problem = ("", "")
         self._is_boot = False  # the next output is that of a new boot
-        self._is_unread = True  # this process has not read the machine's output yet, or not lately
+        self._is_unread = True  # this process has not read the machine's output yet
         self._course = _Course.RESTART
         self._condition: tuple[int, str, str] = (
             pb.MACHINE_PENDING,
@@ -168,10 +168,8 @@ class Supervisor:
         self._should_run = True
         if self._power_off is not None and self._rest is not None:
             self._rest.cancel()  # a request that has failed is not repeated
-        if self._keeping is None:
-            self._begin()
-
-    def _begin(self) -> None:
+        if self._keeping is not None:
+            return
         self._begin_anew()
         self._start_problem = ("", "")
         self._report(pb.MACHINE_PENDING, "", "")

@@ -46,6 +46,7 @@ class KeptSession:
     """
     One session of a user at a machine.
 
+    :ivar seconds: how long it waits for its user.
     :ivar connection: the present stream; ``None`` before the first one, and while the user is away.
     """
 
@@ -59,7 +60,7 @@ class KeptSession:
         earlier: bytes = b"",
     ) -> None:
         self.user, self.machine, self.subject = user, machine, subject
-        self.attachment = attachment
+        self.attachment, self.seconds = attachment, sessions.seconds
         self.connection: KeptStream | None = None
         self._sessions, self._earlier = sessions, earlier
         self._last_input = LastInput(sessions.clock.seconds())

@@ -318,7 +318,7 @@ class StreamRoutes(ServerRoutes):
             reservation.release()
             raise
         if isinstance(attachment, KeptSession):
-            live.resumable_seconds = self._resuming.seconds
+            live.resumable_seconds = attachment.seconds
             connection: Any
             connection, beginning = attachment.connect(
                 subject.session,
@@ -428,7 +428,6 @@ class Resuming:
         self, kept_sessions: KeptSessions, attach: Callable[[Grant], tuple[Subject, IAttachment]]
     ) -> None:
         self._kept_sessions, self._attach = kept_sessions, attach
-        self.seconds = kept_sessions.seconds
 
     def find(
         self, claimed: Subject, grant: Grant, resumption: RequestedResumption | None
@@ -444,7 +443,7 @@ class Resuming:
             session.attachment.check(resumption.resume.position)
             return session.subject, session
         machine, attachment = self._attach(grant)
-        can_resume = resumption is not None and user and self.seconds
+        can_resume = resumption is not None and user and self._kept_sessions.seconds
         if can_resume and IResumableAttachment.providedBy(attachment):
             return machine, self._kept_sessions.new(user, _bound(grant), machine, attachment)
         return machine, attachment
