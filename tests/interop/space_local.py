@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
 
 from twisted.internet import reactor
 from twisted.trial.unittest import TestCase
@@ -31,7 +32,7 @@ class RealLocalWorld(LocalWorld):
         around = ProviderContext(hub, reactor, os.path.dirname(self.path), time.time)
         made = local.space_environment(ProviderSpec("default", "local"), around)
         self.enrolled = made.enrol  # type: ignore[method-assign]
-        return SpaceEnvironment(reactor, time.time, made.argv, made.environment, self.enrol)
+        return replace(made, enrol=self.enrol)
 
     async def version(self) -> str:
         return "this release"

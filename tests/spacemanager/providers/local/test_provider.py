@@ -116,6 +116,17 @@ class KeptTests(TestCase):
         self.assertIn(self.red, hints)
         self.assertNotIn(self.green, hints)
 
+    async def test_deleted(self) -> None:
+        """The sessions of a deleted space end before its process, and it is deleted even if they cannot be ended."""
+        await self.usable(self.red)
+        pid = self.pid(self.red)
+        await self.provider.delete(self.red, "owner")
+        while await self.provider.list_names():
+            await pause(0.01)
+        ((path, pids),) = self.world.without_sessions
+        self.assertTrue(path.endswith("admin.kubeconfig"), path)
+        self.assertEqual((pids, self.world.pids()), ([pid], []))
+
     async def test_another_manager(self) -> None:
         """The next manager has the same spaces, at the same ports, with the same kubeconfigs."""
         before = await self.usable(self.red)

@@ -58,7 +58,10 @@ class WatchedStore(Store):
 
 
 class LocalWorld(SpaceWorld):
-    """:param directory: absolute path; it may not exist yet."""
+    """
+    :param directory: absolute path; it may not exist yet.
+    :ivar without_sessions: the kubeconfigs with which sessions were ended, and the processes at that time.
+    """
 
     title = ""
     cannot = {
@@ -79,16 +82,23 @@ class LocalWorld(SpaceWorld):
         self.means = self.make_means()
         self._enrol = self.means.enrol
         self._hidden = self._died = False
+        self.without_sessions: list[tuple[str, list[int]]] = []
         self._calls = 0
         self._left: int | None = None
         self._lock = -1
 
     def make_means(self) -> SpaceEnvironment:
         """Return the environment for new spaces."""
-        return SpaceEnvironment(reactor, time.time, self.words, environment(), self.enrol)
+        return SpaceEnvironment(
+            reactor, time.time, self.words, environment(), self.enrol, self.end_sessions
+        )
 
     def words(self, state: str, port: int) -> list[str]:
         return [sys.executable, "-I", "-S", "-c", SMALL, state, str(port)]
+
+    def end_sessions(self, path: str) -> Deferred[None]:
+        self.without_sessions.append((path, self.pids()))
+        return fail(ServiceUnavailable("the process does not answer"))
 
     def enrol(self, path: str) -> Deferred[Access]:
         self._calls += 1

@@ -17,6 +17,7 @@ from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.logger import Logger
 from zope.interface import implementer
 
+from twisted_exec.api.dialects import IRONCORE
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.spaces import MANAGER
 from twisted_exec.api.status import (
@@ -60,6 +61,7 @@ from twisted_exec.spacemanager.providers.local.records import (
 from twisted_exec.spacemanager.providers.local.space import LocalSpace, SpaceEnvironment
 
 TOKEN_SECONDS = 365 * 86400
+_END_SECONDS = 5.0
 _CONTEXT = "space"
 
 CHECK_SECONDS = 0.5
@@ -78,11 +80,7 @@ def enroll(path: str, provider: str, reactor: Any, now: Callable[[], float]) -> 
 
 
 async def _enroll(path: str, provider: str, reactor: Any, now: Callable[[], float]) -> Access:
-    try:
-        admin = load(path)
-        ca = admin.ca.read()
-    except KubeConfigError as error:
-        raise ServiceUnavailable(str(error)) from None
+    admin, ca = _load(path)
     client = KubeClient(admin, reactor, agent=MANAGER)
     try:
         name = account_name(provider)
@@ -92,6 +90,29 @@ async def _enroll(path: str, provider: str, reactor: Any, now: Callable[[], floa
         await client.close()
     config = ClientConfig(admin.server, ca=Material(data=ca), token=token.secret)
     return Access(written(config, _CONTEXT), token.expires)
+
+
+def end_sessions(path: str, reactor: Any) -> Deferred[None]:
+    """End the sessions of a space whose pool will not come back, by deleting the pool."""
+    return Deferred.fromCoroutine(_end_sessions(path, reactor))
+
+
+async def _end_sessions(path: str, reactor: Any) -> None:
+    admin, _ = _load(path)
+    client = KubeClient(admin, reactor, agent=MANAGER, timeout_seconds=_END_SECONDS)
+    try:
+        for pool in (await client.list(IRONCORE.pool))["items"]:
+            await client.delete(IRONCORE.pool, pool["metadata"]["name"])
+    finally:
+        await client.close()
+
+
+def _load(path: str) -> tuple[ClientConfig, bytes]:
+    try:
+        admin = load(path)
+        return admin, admin.ca.read()
+    except KubeConfigError as error:
+        raise ServiceUnavailable(str(error)) from None
 
 
 def _as_is(resource: Resource) -> Resource:
@@ -308,6 +329,7 @@ def space_environment(
         partial(processes.argv, client_ca=client_ca),
         processes.environment(),
         lambda path: enroll(path, spec.name, context.reactor, context.now),
+        lambda path: end_sessions(path, context.reactor),
         ports=ports,
     )
 

@@ -56,6 +56,7 @@ class SpaceEnvironment:
     Resources for local spaces.
 
     :param enrol: creates a kubeconfig, given the path of the administrator's.
+    :param end_sessions: ends all sessions of a space, given the same path.
     :param now: seconds since the epoch.
     """
 
@@ -64,6 +65,7 @@ class SpaceEnvironment:
     argv: Callable[[str, int], Sequence[str]]
     environment: Mapping[str, str]
     enrol: Callable[[str], Deferred[Access]]
+    end_sessions: Callable[[str], Deferred[None]]
     slots: DeferredSemaphore = field(default_factory=lambda: DeferredSemaphore(2))
     ports: range | None = None
 
@@ -319,6 +321,7 @@ class LocalSpace:
     async def _go(self) -> None:
         # Not a PokedLoop: it ends with the space.
         self._give_up_access()
+        await self._end_sessions()
         while True:
             try:
                 await self._end_run()
@@ -329,6 +332,16 @@ class LocalSpace:
                 self._tell(GOING, "Waiting", error.message)
                 await deferLater(self._environment.reactor, self._backoff.pause())
         self._changed(self.record.physical)
+
+    async def _end_sessions(self) -> None:
+        # After a stop alone, clients wait for the next start.
+        if self._run is not None and self._is_ready():
+            try:
+                await self._environment.end_sessions(self._file(STATE, KUBECONFIG))
+            except APIError as error:
+                self._log.warn(
+                    "local space {name}: {why}", name=self.record.name, why=error.message
+                )
 
 
 async def _raise(error: APIError) -> None:
