@@ -40,7 +40,7 @@ LOG = "keeper.log"
 _BACKLOG = 64
 _ATTEMPTS = 3
 _ANSWER_SECONDS = 20.0
-_CLOSE_SECONDS = 2.0
+_CLOSE_SECONDS = 1.0
 _LAST_BYTES = 4096
 # The directory comes last: its modules must not hide those of the standard library.
 _BOOTSTRAP = (

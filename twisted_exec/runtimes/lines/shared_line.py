@@ -282,11 +282,20 @@ class SharedLine:
             ended: Deferred[None] = Deferred()
             self._end_waiters.append(ended)
             # loseConnection first sends pending input, which a dead peer never accepts.
-            abort = self._link.transport.abortConnection
-            patience = self._clock.callLater(self._timing.close_seconds, abort)
+            patience = self._clock.callLater(self._timing.close_seconds, self._cut)
             await ended
             if patience.active():
                 patience.cancel()
+
+    def _cut(self) -> None:
+        if self._link is not None:
+            self._log.warn(
+                '{label}: line "{name}" did not close in {seconds:g} s; its last input may be lost',
+                label=self._facts.label,
+                name=self._name,
+                seconds=self._timing.close_seconds,
+            )
+            self._link.transport.abortConnection()
 
     # IRecoveringTransport, across connections.
 
