@@ -88,7 +88,7 @@ class Deployment:
 
     pool_address = "127.0.0.1"
     poollet_seconds = 600
-    drain = "--drain-seconds=20"
+    drain = "--drain-seconds=5"
     fork = True
 
     api: Program

@@ -30,6 +30,7 @@ class PageWebSocket {
   readyState = 0;
   #connection;
   #received = Buffer.alloc(0);
+  #close = { code: 1006, reason: "" };
 
   constructor(address, offered) {
     const { hostname, port, host, origin, pathname, search } = new URL(address.replace("ws", "http"));
@@ -82,8 +83,11 @@ class PageWebSocket {
     }
     for (let frame = this.#next(); frame !== null; frame = this.#next()) {
       const [code, payload] = frame;
-      if (code === 8) this.close();
-      else if (code === 9) this.#frame(10, payload);
+      if (code === 8) {
+        const status = payload.length < 2 ? 1005 : payload.readUInt16BE();
+        this.#close = { code: status, reason: payload.subarray(2).toString() };
+        this.close();
+      } else if (code === 9) this.#frame(10, payload);
       else if (code === 2) this.onmessage?.({ data: new Uint8Array(payload).buffer });
     }
   }
@@ -110,7 +114,7 @@ class PageWebSocket {
   #closed() {
     PageWebSocket.open.delete(this);
     this.readyState = 3;
-    this.onclose?.({ code: 1006, reason: "" });
+    this.onclose?.(this.#close);
   }
 }
 

@@ -57,7 +57,7 @@ class PageResumeTests(TestCase):
         await page.until(lambda: page.output.size)
         faults = Faults(deployment, choice, _CABLES, ("api", "poollet"), network)
         faults.add("stop runtime", 1, lambda: faults.stop("runtime"))
-        faults.add("end runtime", 2, lambda: deployment.restart("runtime", kill=False))
+        faults.add("end runtime", 8, lambda: deployment.restart("runtime", kill=False))
         faults.add("stop page", 3, lambda: faults.stop_for_a_while(page.signal))
 
         async def reload() -> None:

@@ -61,7 +61,7 @@ class ResumeTests(TestCase):
         print(f"\nterminals: this release, {', '.join(releases[1:]) or 'not 0.2.0'}")
         faults = Faults(deployment, choice, _CABLES, ("api", "poollet"), network)
         faults.add("stop runtime", 1, lambda: faults.stop("runtime"))
-        faults.add("end runtime", 2, lambda: deployment.restart("runtime", kill=False))
+        faults.add("end runtime", 8, lambda: deployment.restart("runtime", kill=False))
         faults.add("stop client", 3, lambda: faults.stop_for_a_while(self.writer.signal))
         faults.add("kill client", 3, self.kill_client)
         faults.add("kill terminal", 3, lambda: self.kill_terminal(choice.choice(releases)))
