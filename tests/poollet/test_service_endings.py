@@ -62,15 +62,14 @@ class EndingTests(PoolletCase):
         await until(lambda: viewer.received == b"hello!")
 
     async def test_28_shutdown(self) -> None:
-        """Stopping the poollet ends sessions first and signs the pool off."""
+        """Stopping the poollet ends sessions with the reason, and leaves the pool to the next start."""
         await self.start()
         await self.view()
         await self.poollet.stopService()
         self.assertIn(b"reason=ShuttingDown", self.lines.heads[-1])
         self.assertEqual(self.audit[-1]["reason"], "ShuttingDown")
         pool = await self.client.get(POOLS, "pool-a")
-        self.assertEqual(pool["status"]["state"], "Offline")
-        self.assertEqual(pool["status"]["conditions"][0]["reason"], "PoolletStopped")
+        self.assertEqual(pool["status"]["state"], "Ready")
 
     async def test_withdrawn(self) -> None:
         """A permission that is withdrawn ends the session."""

@@ -272,19 +272,19 @@ class PoolConsoleServer:
     def start(self) -> None:
         self.guard.startService()
 
-    async def end(self) -> None:
-        """Accept no connections, and end the sessions."""
+    async def stop(self) -> None:
+        """Accept no connections, end the sessions, and stop what reviews them."""
+        self.sessions.close(f"{PROGRAM} is restarting")
         self._dialler.spares.close()
         if self._port is not None:
             await maybeDeferred(self._port.stopListening)
             self._port = None
         self._site.drain()
         await self.sessions.drain(self._reactor, self._settings.drain_seconds, PROGRAM)
-
-    async def stop(self) -> None:
-        await DeferredList(
-            [self.guard.stopService(), self.permissions.stop(), self.policies.stop()]
-        )
+        stopping = [self.guard.stopService(), self.permissions.stop(), self.policies.stop()]
+        if self.serving is not None:
+            stopping.append(self.serving.stop())
+        await DeferredList(stopping)
 
     def machine_changed(self, before: Object | None, after: Object | None) -> None:
         ending = self._ending_rules.machine_ending(before, after)

@@ -134,29 +134,6 @@ class Pool:
         """Stop; fires when nothing is under way."""
         return self._loop.stop()
 
-    async def retire(self) -> None:
-        """Set Ready to False, because the poollet stops."""
-        pool = self._pool()
-        if pool is None or self.problem:
-            return
-        ready = ("False", "PoolletStopped", "the poollet was stopped")
-        conditions = (pool.get("status") or {}).get("conditions") or []
-        now = timestamp(self._now())
-        status = {
-            "state": "Offline",
-            "conditions": with_conditions(conditions, {READY: ready}, now),
-        }
-        try:
-            await self._client.patch(
-                self._dialect.pool, self.name, {"status": status}, subresource="status"
-            )
-        except APIError as error:
-            self._log.info(
-                "pool {name} could not be marked as offline: {why}",
-                name=self.name,
-                why=error.message,
-            )
-
     def poke(self) -> None:
         """Write the status soon, because something in it has changed."""
         self._next_beat = 0.0

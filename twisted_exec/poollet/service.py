@@ -43,8 +43,6 @@ from twisted_exec.tls.endpoints import address_text
 
 __all__ = ["Poollet", "Settings"]
 
-RETIRE_SECONDS = 0.5
-
 
 @implementer(IPoollet)
 class Poollet(Service):
@@ -273,23 +271,17 @@ class Poollet(Service):
     async def _stop(self) -> None:
         if self._starting is not None:
             self._starting.cancel()
-        await self.consoles.end()
+        await self.consoles.stop()
         stopping = [
+            self.registration.stop(),
+            self.loop.stop(),
             self.runtime_events.stop(),
             self.alerts.stop(),
             self.recordings.stop(),
-            self.registration.stop(),
-            self.loop.stop(),
+            self.recorder.stop(),
+            self.recording_events.stop(),
         ]
-        if self.consoles.serving is not None:
-            stopping.append(self.consoles.serving.stop())
-        await DeferredList(stopping)
-        await self.consoles.stop()
-        await self.recorder.stop()
-        await self.recording_events.stop()
-        retiring = Deferred.fromCoroutine(self.registration.retire())
-        await retiring.addTimeout(RETIRE_SECONDS, self._reactor).addErrback(lambda _: None)
-        await DeferredList([copy.stop() for copy in self._copies])
+        await DeferredList([*stopping, *(copy.stop() for copy in self._copies)])
         if self._identity is not None:
             await self._identity.stop()
 

@@ -19,9 +19,10 @@ from twisted_exec.iri.target import TargetError
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
 from twisted_exec.kube.kubeconfig.reloading import ReloadingConfig
+from twisted_exec.poollet import PROGRAM
 from twisted_exec.poollet.client_certificate import ClientCertificate
 from twisted_exec.poollet.interfaces import IPoollet
-from twisted_exec.poollet.options import PROGRAM, Options, runtime_tls, settings
+from twisted_exec.poollet.options import Options, runtime_tls, settings
 from twisted_exec.poollet.service import Poollet
 from twisted_exec.program.disk_thread import DiskThread
 from twisted_exec.program.metrics import ExpiryMetrics

@@ -168,10 +168,7 @@ class ControllerTests(ControllerCase):
         """A runtime that was restarted gets all recordings again, and reports its heads."""
         self.create()
         self.journal.append(b"one")
-        for call in list(self.clock.getDelayedCalls()):
-            if getattr(call.func, "__self__", None) in (self.recordings, self.store):
-                call.cancel()
-        self.recordings.abandon()
+        self.successResultOf(Deferred.fromCoroutine(self.recordings.stop()))
         Case.start(self)
         self.run_for(90)
         self.assertEqual(self.status_of()["endOffset"], 3)
