@@ -247,6 +247,9 @@ class NodeServer(AsyncService):
         if self.address is not None and self.settings.shutdown_delay_seconds:
             await deferLater(self._reactor, self.settings.shutdown_delay_seconds)
         self.sessions.close(STOPPING)
+        ports, self._ports = self._ports, []
+        for port in reversed(ports):
+            await maybeDeferred(port.stopListening)
         self.site.drain()
         await self.sessions.drain(self._reactor, self.settings.drain_seconds, PROGRAM)
         self._endings.stop()
@@ -257,9 +260,6 @@ class NodeServer(AsyncService):
             await self.serving.stop()
         for part in reversed(self._parts):
             await maybeDeferred(part.stop)
-        ports, self._ports = self._ports, []
-        for port in reversed(ports):
-            await maybeDeferred(port.stopListening)
         self.address = self.health_address = None
 
 
