@@ -395,6 +395,24 @@ class ReplicaTests(HostCase):
         self.assertEqual(codes, {404})
         self.assertEqual(len(self.pool.requests), 1)
 
+    async def test_restarted(self) -> None:
+        """A restarted broker knows the tokens of before, and which of them were used; without a key file, none."""
+        path = os.path.join(self.directory, "key")
+        with open(path, "wb") as file:
+            file.write(new_key())
+        for name, key, code in (("kept", path, 0), ("new", "", 404)):
+            host = await self.ready(name, token_key=key)
+            id = await self.machine(host)
+            used, fresh = await self.token(host, id), await self.token(host, id)
+            await self.use(host, used)
+            await host.stopService()
+            host = await self.ready(name, token_key=key)
+            self.assertEqual((await self.answer(host, used))[0], 404)
+            if code:
+                self.assertEqual((await self.answer(host, fresh))[0], code)
+            else:
+                await self.use(host, fresh)
+
     async def test_refused_upgrade_spends_nothing(self) -> None:
         """A token that one replica could not use works at the other."""
         first, second = await self.replicas()

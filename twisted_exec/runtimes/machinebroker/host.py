@@ -20,6 +20,7 @@ from twisted_exec.iri.request_cache import StreamLinks
 from twisted_exec.kube.interfaces import IKubeClient
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.program.interfaces import IAuditSink
+from twisted_exec.runtimes.machinebroker import PROGRAM
 from twisted_exec.runtimes.machinebroker.ledgers import LeaseLedger, MemoryLedger
 from twisted_exec.runtimes.machinebroker.objects import CachedMachine
 from twisted_exec.runtimes.machinebroker.service import MachineBroker
@@ -225,7 +226,7 @@ class BrokerStreamServer(TokenServer):
             audit,
             reactor,
             hop=HOP,
-            program="exec-broker",
+            program=PROGRAM,
             drain_seconds=settings.drain_seconds,
             limits=settings.sessions,
         )

@@ -14,11 +14,11 @@ from twisted_exec.api import names
 from twisted_exec.api.dialects import DEFAULT, DIALECTS, by_name
 from twisted_exec.api.spaces import EXTERNAL, VIEWPOINTS
 from twisted_exec.program.options.declaration import ProgramOption, Required, settings_of
+from twisted_exec.runtimes.machinebroker import PROGRAM
 from twisted_exec.runtimes.machinebroker.place import BrokerIdentity, BrokerPlace, cluster_name
 from twisted_exec.runtimes.machinebroker.settings import Settings
 from twisted_exec.runtimes.serving.options import ServingOptions
 
-PROGRAM = "exec-broker"
 _SPACE = "Space"
 
 

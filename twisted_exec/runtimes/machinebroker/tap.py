@@ -17,8 +17,9 @@ from twisted_exec.program.disk_thread import DiskThread
 from twisted_exec.program.metrics import ExpiryMetrics
 from twisted_exec.program.service import ServiceWithCleanup
 from twisted_exec.program.start import make_service
+from twisted_exec.runtimes.machinebroker import PROGRAM
 from twisted_exec.runtimes.machinebroker.host import BrokerHost
-from twisted_exec.runtimes.machinebroker.options import PROGRAM, Options, settings
+from twisted_exec.runtimes.machinebroker.options import Options, settings
 from twisted_exec.runtimes.machinebroker.space_target import SpaceTarget
 from twisted_exec.spaces.client import SpaceClient
 from twisted_exec.tls.errors import TLSConfigError
