@@ -294,11 +294,11 @@ class ProgramTests(RackCase):
         self.addCleanup(program.stop)
         await until(lambda: self.listed() == ["default/a 10.0.1.1"])
         await self.until_machines(["a"])
-        self.assertEqual(await program.stop(), 0)
+        self.assertEqual(await program.stop(), -signal.SIGTERM)
         program = twistd(*arguments)
         self.addCleanup(program.stop)
         await self.add("b", "10.0.1.2")
         await until(lambda: "default/b 10.0.1.2" in self.listed())
-        self.assertEqual(await program.stop(signal.SIGINT), 0)
+        self.assertEqual(await program.stop(signal.SIGINT), -signal.SIGINT)
         for word in (b"Traceback", b"forbidden"):
             self.assertNotIn(word, program.output)

@@ -127,5 +127,3 @@ class MCPDoor(AsyncService):
             self._site.drain()
         await self._connections.close()
         self._authenticator.close()
-
-    # Hand-over: clients begin new sessions at the successor.

@@ -41,7 +41,7 @@ def argv(state_directory: str, port: int, client_ca: str = "") -> list[str]:
     """Return the command line of a space's process."""
     # In a process group of its own, and without a pidfile: see the module.
     module = "twisted_exec.spacemanager.providers.local.child"
-    options = ["--without-demo", "--without-spaces", "--with-parent", "--drain-seconds", "2"]
+    options = ["--without-demo", "--without-spaces", "--with-parent"]
     options.append("--no-keep-machines")  # nothing of a deleted Space may be left
     where = ["--state-dir", state_directory, "--port", str(port)]
     if client_ca:
