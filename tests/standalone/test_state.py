@@ -53,28 +53,6 @@ class StateDirectoryTests(SynchronousTestCase):
         self.open()
         self.assertIn(f"in use by process {os.getpid()}", self.refusal())
 
-    def test_inherited(self) -> None:
-        """The lock of a directory passes to a successor; nobody else can have it in between."""
-        first, second = self.open(), StateDirectory(self.path)
-        second.inherit(os.dup(first.lock))
-        second.open()
-        self.addCleanup(second.close)
-        first.close()
-        self.assertIn("in use by process", self.refusal())
-        second.close()
-        self.open()
-
-    def test_inherited_by_another(self) -> None:
-        """A successor with another directory is refused, and leaves the lock alone."""
-        first, path = self.open(), self.path
-        self.path = self.mktemp()
-        second = StateDirectory(self.path)
-        second.inherit(os.dup(first.lock))
-        with self.assertRaisesRegex(StateError, "is not the --state-dir of the process that"):
-            second.open()
-        self.path = path
-        self.assertIn("in use by process", self.refusal())
-
     def test_lock_dies_with_its_process(self) -> None:
         """After kill -9 the next start has it."""
         program = (

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -71,7 +72,8 @@ class StandaloneCase(TestCase):
 
     def end_machines(self) -> None:
         for process in self.processes():
-            os.kill(process, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # it has ended with its parent
+                os.kill(process, signal.SIGKILL)
 
     def processes(self) -> list[int]:
         """Those that carry the mark of this state directory's runtime."""

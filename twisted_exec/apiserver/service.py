@@ -17,7 +17,6 @@ from twisted.logger import Logger
 from zope.interface import implementer
 
 from twisted_exec import __version__
-from twisted_exec.apiserver import PROGRAM
 from twisted_exec.apiserver.aggregated.control_plane import Behind
 from twisted_exec.apiserver.assembly import ServerContext, assemble
 from twisted_exec.apiserver.consoles.poollets import Backend
@@ -44,7 +43,6 @@ from twisted_exec.program.metrics import MetricsRegistry, new_registry
 from twisted_exec.program.service import AsyncService
 from twisted_exec.storage.interfaces import IStorage
 from twisted_exec.streaming.http.site import Site
-from twisted_exec.streaming.sessions.registry import Sessions
 from twisted_exec.tls import pem
 from twisted_exec.tls.client import ClientCredentials
 from twisted_exec.tls.endpoints import address_text, server_endpoint
@@ -53,7 +51,6 @@ from twisted_exec.tls.server import ServerTLS
 from twisted_exec.tls.spares import SpareConnections
 from twisted_exec.web.oidc import HostedPage, IssuerLogin
 
-_STOPPING = f"{PROGRAM} is restarting"
 _IDLE_SECONDS = 90.0
 _IDLE_BEHIND_SECONDS = 120.0
 """
@@ -136,11 +133,6 @@ class APIServer(AsyncService):
     def health(self) -> Health:
         """The checks of ``/readyz``; a program adds its own before the start."""
         return self._parts.probes.health
-
-    @property
-    def sessions(self) -> Sessions:
-        """The sessions that this server carries."""
-        return self._parts.sessions
 
     @property
     def is_leading(self) -> bool:
@@ -234,10 +226,19 @@ class APIServer(AsyncService):
         service.startService()
         self._started.append(service)
 
+    def _refuse_sessions(self) -> None:
+        self._parts.sessions.close(f"{self._settings.program} is restarting")
+
+    async def end_sessions(self) -> None:
+        """Accept no sessions any more, and end the open ones, because the program stops."""
+        self._refuse_sessions()
+        settings = self._settings
+        await self._parts.sessions.drain(self._reactor, settings.drain_seconds, settings.program)
+
     async def stop(self) -> None:
         self._spares.close()
         self._parts.probes.shutting_down()
-        self._parts.sessions.close(_STOPPING)
+        self._refuse_sessions()
         if self._port is not None:
             if self._settings.shutdown_delay_seconds:
                 await deferLater(self._reactor, self._settings.shutdown_delay_seconds)
@@ -246,7 +247,7 @@ class APIServer(AsyncService):
         for watches in self._parts.watches:
             watches.end_all()
         self._site.drain()
-        await self._parts.sessions.drain(self._reactor, self._settings.drain_seconds, PROGRAM)
+        await self.end_sessions()
         while self._started:
             await defer.maybeDeferred(self._started.pop().stopService)
         await self._control_plane.close()

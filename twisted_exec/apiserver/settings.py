@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from twisted_exec.api import kinds
 from twisted_exec.api.kinds.certificates import SHORTEST_SECONDS
+from twisted_exec.apiserver import PROGRAM
 from twisted_exec.apiserver.aggregated.control_plane import Aggregated
 from twisted_exec.apiserver.controllers.signer import DEFAULT_LIFE_SECONDS
 from twisted_exec.apiserver.identity.credentials import Identities
@@ -72,6 +73,7 @@ class Settings(ServingSettings):
     :param poollet_seconds: as :attr:`.Backend.seconds`.
     :param pools_named: poollets' certificates must name their pool.
     :param drain_seconds: limit for the last messages to open sessions when the server stops.
+    :param program: its name, for users whose sessions end because it stops.
     :param shutdown_delay_seconds: time to serve as not ready before the drain.
     :param pods_view: serve each machine as a Pod too; never behind a host.
     :param signing: CA of serving certificates of poollets and node servers; ``None`` to sign none.
@@ -201,3 +203,4 @@ class Settings(ServingSettings):
     aggregated: Aggregated | None = None
     web: bool = field(default=True, metadata={OPTION: WEB})
     web_client: WebClient | None = None
+    program: str = PROGRAM

@@ -1,7 +1,5 @@
 """
-Services of a program: a start that may fail, and the time that sessions get to end.
-
-A Ctrl-C while a program stops ends the time of all its sessions.
+Services of a program, whose start may fail.
 """
 
 from __future__ import annotations

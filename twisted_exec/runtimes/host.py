@@ -92,7 +92,6 @@ class RuntimeHost(_Runtime, StreamHost):  # type: ignore[misc]
             cache,
             audit,
             reactor,
-            program=settings.program,
             drain_seconds=settings.drain_seconds,
             limits=settings.sessions,
             read_log=self.runtime.read_log,

@@ -74,7 +74,6 @@ class Settings(MachineSettings):
         for its machine to start again; 0 disables both.
     :param rejoin_seconds: how long the stream of a stock client waits when a hop before the runtime
         is lost; 0 disables that.
-    :param program: as users know it, for those whose sessions end because it stops.
     """
 
     classes: Sequence[ClassConfig] = field(
@@ -138,4 +137,3 @@ class Settings(MachineSettings):
             )
         },
     )
-    program: str = "exec-runtime"

@@ -8,10 +8,9 @@ from functools import partial
 
 from twisted_exec.apiserver.identity.oidc_options import OIDCOptions, issuers, web_client
 from twisted_exec.program.options.declaration import settings_of
+from twisted_exec.standalone import PROGRAM
 from twisted_exec.standalone.settings import Settings
 from twisted_exec.storage.quota import QuotaLimits
-
-PROGRAM = "exec-standalone"
 
 
 class Options(OIDCOptions):

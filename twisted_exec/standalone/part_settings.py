@@ -12,6 +12,7 @@ from twisted_exec.poollet.settings import Settings as PoolletSettings
 from twisted_exec.runtimes.config import parse
 from twisted_exec.runtimes.recordings.settings import RecordingSettings
 from twisted_exec.runtimes.settings import Settings as RuntimeSettings
+from twisted_exec.standalone import PROGRAM
 from twisted_exec.standalone.certificates import POOL, Certificates
 from twisted_exec.standalone.machines import CLASSES, SHELLS
 from twisted_exec.standalone.settings import Settings
@@ -54,6 +55,7 @@ def apiserver_settings(
         poollet_key=certificates.forwarding.key,
         poollet_ca=pki.serving_ca,
         drain_seconds=settings.drain_seconds,
+        program=PROGRAM,
         identities=_identities(settings, pki),
         signing=CAPair(pki.pair(SERVING).certificate, pki.pair(SERVING).key),
         client_signing=CAPair(pki.pair(CLIENT).certificate, pki.pair(CLIENT).key),

@@ -37,6 +37,7 @@ from twisted_exec.program.metrics import ExpiryMetrics, new_registry
 from twisted_exec.program.service import SUMMARY, AsyncService
 from twisted_exec.runtimes.host import RuntimeHost
 from twisted_exec.runtimes.service import MachineRuntime
+from twisted_exec.standalone import PROGRAM
 from twisted_exec.standalone.certificates import ADMIN, POOL, Certificates, prepare
 from twisted_exec.standalone.machines import (
     NAMESPACE,
@@ -71,7 +72,6 @@ _SHOWN = 5
 KUBECONFIG, CLIENT_CAS, LOG = "admin.kubeconfig", "client-cas.crt", "exec-standalone.log"
 _AUDIT_ROTATION = Rotation(100 << 20)
 _RENEW_EVERY_SECONDS = 12 * 3600
-_STOPPING = "exec-standalone is restarting"
 _ORDER = ["SpaceManager", "Poollet", "APIServer", "IRIClient", "RuntimeHost"]
 
 
@@ -84,7 +84,7 @@ class Standalone(AsyncService):
     :ivar first_commands: what a user can type then, one line each.
     """
 
-    label = "exec-standalone"
+    label = PROGRAM
     _log = Logger()
 
     def __init__(
@@ -143,7 +143,7 @@ class Standalone(AsyncService):
         self._state.keep_storage(self._storage.location)
         await self._begin(self._poollet(certificates, server.url, runtime, audit))
 
-        client = self._client(server.url, certificates, certificates.admin, "exec-standalone")
+        client = self._client(server.url, certificates, certificates.admin, PROGRAM)
         await self._make_machines(client, runtime.runtime)
         if self.settings.spaces:
             await self._keep_spaces(client, certificates)
@@ -323,8 +323,7 @@ class Standalone(AsyncService):
         # The sessions end here, while all parts can still pass the reason on.
         for service in self._running:
             if isinstance(service, APIServer):
-                service.sessions.close(_STOPPING)
-                await service.sessions.drain(self._reactor, self.settings.drain_seconds, self.label)
+                await service.end_sessions()
         self._running.sort(key=lambda service: _ORDER.index(type(service).__name__))
         while self._running:
             await maybeDeferred(self._running.pop(0).stopService)

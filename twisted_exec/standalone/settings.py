@@ -63,7 +63,7 @@ class Settings:
     :param strict_verbs: ``create`` on ``machines/exec`` includes no right at a console.
     :param last_line_seconds: see :class:`twisted_exec.runtimes.settings.Settings`.
     :param recording_store: creates the store of closed recordings, if there is one.
-    :param has_parent: a parent process waits for the end of this process.
+    :param has_parent: stop with the parent process.
     :param verbose: write the log on a terminal.
     :param web: serve the web console under ``/console/``.
     :param web_client: the web console as a client of the issuers.

@@ -15,12 +15,13 @@ The directory is private, locked while the program runs, and has a version numbe
 ``spaces/``         state of the providers of spaces on this host
 ``audit.jsonl``     the audit log, one JSON object per line
 ``created``         the objects that were created once, so that deleted ones stay deleted
-``admin.kubeconfig``  the administrator's kubeconfig, while the program is ready
+``admin.kubeconfig``  the administrator's kubeconfig, written at each start
 ==================  ============================================================
 """
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 
@@ -115,7 +116,8 @@ class StateDirectory:
                 "after you have moved the objects"
             )
         if recorded == MEMORY:
-            self.remove(CREATED)  # with those objects
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self.file(CREATED))  # with those objects
 
     def keep_storage(self, location: str) -> None:
         """Record the place of the objects, once the store is known to be usable."""
@@ -142,13 +144,6 @@ class StateDirectory:
     def file(self, name: str) -> str:
         """Return the path of an entry."""
         return os.path.join(self.path, name)
-
-    def remove(self, name: str) -> None:
-        """Remove a file if it exists."""
-        try:
-            os.unlink(self.file(name))
-        except FileNotFoundError:
-            pass
 
     def names(self, name: str) -> set[str]:
         """Return the words of a small file; none if it is missing."""

@@ -10,7 +10,8 @@ from twisted.application.service import IService
 
 from twisted_exec.program.config_file import ConfigError
 from twisted_exec.program.start import make_service
-from twisted_exec.standalone.options import PROGRAM, Options
+from twisted_exec.standalone import PROGRAM
+from twisted_exec.standalone.options import Options
 from twisted_exec.standalone.options import settings as settings_from
 from twisted_exec.standalone.parent_watch import stop_with_parent
 from twisted_exec.standalone.service import Standalone
@@ -29,9 +30,9 @@ def makeService(options: Options) -> IService:
 
 
 def _program(options: Options, reactor: Any) -> Standalone:
-    if options["with-parent"]:
-        reactor.callWhenRunning(stop_with_parent, reactor)
     settings = settings_from(options)
+    if settings.has_parent:
+        reactor.callWhenRunning(stop_with_parent, reactor)
     has_summary = not settings.verbose and _logs_on_terminal(options.parent)
     summary = TerminalSummary() if has_summary else None
     standalone = Standalone(settings, reactor, summary=summary)
