@@ -7,6 +7,7 @@ import re
 import stat
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 from twisted.internet.defer import Deferred, fail, succeed
@@ -28,11 +29,11 @@ from twisted_exec.cli.console.menu import (
     act,
     switch_on_again,
 )
-from twisted_exec.cli.console.session import NO_SCREEN, WHEN_BACK, Outcome
+from twisted_exec.cli.console.session import NO_SCREEN, Outcome
 from twisted_exec.console.floor import Floor
 from twisted_exec.console.notices import RESTARTED
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
-from twisted_exec.wire.endings import COMPLETED, POWERED_OFF, SHUTTING_DOWN, Ending
+from twisted_exec.wire.endings import COMPLETED, POWERED_OFF, Ending
 from twisted_exec.wire.marks import Attendance, Notice, NoticeKind, NoticeRole
 from twisted_exec.wire.resize import TerminalSize
 
@@ -822,40 +823,22 @@ class TakeOverTests(MenuCase):
         self.assertEqual(self.refuse(Person("eve", may_take_over=False)), "")
 
 
-class StoppedTests(SessionCase):
-    """A server or a machine that stops."""
-
-    def end(
-        self,
-        reason: str = SHUTTING_DOWN,
-        message: str = "the server of this console is shutting down",
-        power_on: str = "",
-    ) -> Outcome:
-        self.begin(power_on=lambda: power_on)
-        self.attach()
-        self.session.ended(Ending(reason, message))
-        self.sink.flush()
-        self.session.detached("")
-        return self.outcome()
-
-    def test_stopped(self) -> None:
-        """A session that cannot be resumed ends with the reason, and says when to open another."""
-        outcome = self.end()
-        self.assertEqual((outcome.next, outcome.exit_code), (None, 1))
-        self.assertTrue(
-            outcome.line.endswith(f"the server of this console is shutting down; {WHEN_BACK}")
-        )
+class OffTests(SessionCase):
+    """A machine that is powered off."""
 
     def test_powered_off(self) -> None:
         """The user reads the command that powers the machine on, where it is known."""
         off = 'machine "a" was powered off'
-        line = f"session ended: PoweredOff: {off}"
-        self.assertEqual(self.end(POWERED_OFF, off).line, line)
-        outcome = self.end(POWERED_OFF, off, "kubectl patch machine a")
-        self.assertEqual(
-            (outcome.next, outcome.line),
-            (None, f"{line}; to power it on, run kubectl patch machine a"),
-        )
+        for command, remedy in (
+            ("", ""),
+            ("kubectl patch machine a", "; to power it on, run kubectl patch machine a"),
+        ):
+            self.begin(power_on=partial(str, command))
+            self.attach()
+            self.session.ended(Ending(POWERED_OFF, off))
+            self.sink.flush()
+            self.session.detached("")
+            self.assertEqual(self.outcome().line, f"session ended: PoweredOff: {off}{remedy}")
 
     def test_lost_while_off(self) -> None:
         """A user who waits for a machine that is off reads that command when the server is lost, too."""
@@ -864,17 +847,10 @@ class StoppedTests(SessionCase):
         remedy = f"; if the machine is still off, to power it on, run {command}"
         reason = "the session could not be resumed: no session; open the console again"
         for notices, expected in (((off,), remedy), ((off, RESTARTED), ""), ((), "")):
-            for ends in (
-                lambda: self.session.detached(reason),
-                lambda: self.session.ended(Ending(SHUTTING_DOWN, "")),
-            ):
-                self.begin(power_on=lambda: command)
-                self.attach()
-                for each in notices:
-                    self.session.notice(each)
-                ends()
-                self.sink.flush()
-                self.session.detached("")
-                line = self.outcome().line
-                self.assertEqual(line.partition("; if the")[2], expected.removeprefix("; if the"))
-                self.assertIn("open the console again", line)
+            self.begin(power_on=lambda: command)
+            self.attach()
+            for each in notices:
+                self.session.notice(each)
+            self.session.detached(reason)
+            self.sink.flush()
+            self.assertEqual(self.outcome().line, reason + expected)

@@ -36,7 +36,6 @@ from twisted_exec.streaming.http.responses import respond_json
 from twisted_exec.streaming.http.routes import not_found
 from twisted_exec.streaming.interfaces import (
     MACHINE_DELETED,
-    SHUTTING_DOWN,
     Break,
     Ending,
     Role,
@@ -1056,19 +1055,22 @@ except KeyboardInterrupt:
 
     async def test_told_while_seconds_are_counted(self) -> None:
         """A message replaces the line with the seconds, also if that is drawn again at the same moment."""
-        attachment = self.serve(EchoAttachment(b"one$ "))
-        env = {"KUBECONFIG": self.kubeconfig(), "TERM": "xterm"}
-        process = self.start_on_terminal(env=env, command=DRAWN_AGAIN)
-        await process.until(rb"one\$ ")
-        del self.consoles.machines["default/vm"]
-        attachment.transport.end(Ending(SHUTTING_DOWN, "bye"))
-        await process.until(rb"\x1b\[Kwaiting for the server, \d+ s")
+        serve, opening = self.consoles.dispatch, Deferred[None]()
+
+        async def dispatch(request: Any) -> None:
+            await opening
+            await serve(request)
+
+        self.consoles.dispatch = dispatch  # type: ignore[method-assign]
+        process = self.start_on_terminal(env={"TERM": "xterm"}, command=DRAWN_AGAIN)
+        await process.until(rb"\x1b\[Kconnecting to vm [^\r]*, \d+ s")
         process.type(b"~L")
         await process.until(rb"this command works when the console is open")
         self.assertNotRegex(process.stdout, rb"\d s *this command")
         process.type(b"\x1d")
         await self.ends_so(process, 0)
         self.assertNotRegex(process.stdout, rb"\d s *Left")
+        opening.callback(None)
 
     async def test_left_in_an_editor(self) -> None:
         """On leaving, the modes that the machine set on the terminal are reset."""

@@ -118,10 +118,17 @@ class TerminalTests(ResumeCase):
         self.assertTrue(process.stdout.endswith(end), process.stdout)
 
     async def test_leave(self) -> None:
-        """The escape keys leave during the outage."""
+        """A user reads which program restarts, and may leave meanwhile."""
         process = await self.prompt()
-        self.lose(*[(503, None)] * 1000)
-        await process.until(rb"reconnecting")
+        self.console.refusals = [(503, None)] * 1000
+        self.console.stop("exec-apiserver is restarting")
+        await process.until(
+            rb"exec-apiserver is restarting; Ctrl-\] leaves, not Ctrl-C\r\nreconnecting"
+        )
+        process.type(b"~s")
+        await process.until(
+            rb"connection lost \d+ s ago \(exec-apiserver is restarting\); reconnecting"
+        )
         process.type(b"~.")
         await self.ends_so(process, 0)
 

@@ -446,7 +446,7 @@ class MenuTests(SessionCase):
         for keys in (b"ab", b"~", b"~s~"):
             said: list[str] = []
             self.begin(escapes=parse_escape("^],~"), say=said.append)
-            self.session.discard_input()
+            self.session.await_approval(lambda: "")
             for byte in "\u00e9\x1b[A".encode():
                 self.session.typed(b"%c" % byte)
             self.assertEqual(self.session.discarded_keys, 2)

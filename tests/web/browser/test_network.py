@@ -47,7 +47,7 @@ _OUTAGE = """[
 
 
 # How often the page says that there is no connection, beside the mark of the tab.
-_SAID = "(document.body.innerText.match(/Connection lost|Server stopped|No answer for|cannot be reached/g) ?? []).length"
+_SAID = "(document.body.innerText.match(/Connection lost|reconnecting|No answer for|cannot be reached/g) ?? []).length"
 
 
 class NetworkTests(WebTestCase):

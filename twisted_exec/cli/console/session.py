@@ -40,7 +40,7 @@ from twisted_exec.console.notices import NOBODY, with_kind
 from twisted_exec.kube.recording_news import RecordingNews
 from twisted_exec.streaming.lives import Living
 from twisted_exec.streaming.remotecommand.stream import ConsoleStream, ConsoleUser
-from twisted_exec.wire.endings import POOL_DELETED, POWERED_OFF, REVOKED, SHUTTING_DOWN, Ending
+from twisted_exec.wire.endings import POOL_DELETED, POWERED_OFF, REVOKED, Ending
 from twisted_exec.wire.marks import NoticeKind
 from twisted_exec.wire.resize import Break, Message, Role
 from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE
@@ -67,7 +67,6 @@ NEVER_QUIET = (
 NOT_SENT = "the input was not sent"
 """Start of a script's error message about discarded input."""
 
-WHEN_BACK = "open the console again when the server is back"
 WHEN_POOL_BACK = (
     "a poollet that starts creates its pool again; open the console again when the pool is back"
 )
@@ -172,8 +171,6 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         that stops this.
     :ivar life: where the session is in its life.
     :ivar step: returns the step that the connection is at.
-    :ivar problem: why the connection cannot be made again at present; empty
-        without a problem.  The program sets it.
     :ivar finished: fires with the :class:`Outcome` after the output is flushed, or soon after the
         user decided to go.
     """
@@ -285,11 +282,6 @@ class ConsoleSession(ConsoleUser, Living[Life]):
             return result
 
         attempt.addBoth(done)
-
-    def discard_input(self) -> None:
-        """Drop all input until the stream is attached."""
-        assert self._input is not None
-        self._input.discard()
 
     def await_approval(self, describe: Callable[[], str]) -> None:
         """
@@ -577,9 +569,7 @@ class ConsoleSession(ConsoleUser, Living[Life]):
             if self._end_of_input.has_come and ending.is_success
             else f"session ended: {_reason_and_message(ending)}"
         )
-        if ending.reason == SHUTTING_DOWN:
-            line += f"; {WHEN_BACK}{self._remedy_if_off}"
-        elif ending.reason == POWERED_OFF and (command := self._terminal.power_on()):
+        if ending.reason == POWERED_OFF and (command := self._terminal.power_on()):
             line += f"; to power it on, run {command}"
         elif ending.reason == POOL_DELETED:
             line += f"; {WHEN_POOL_BACK}"
@@ -588,19 +578,15 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         outcome = Outcome(_exit_code(ending), line, ending=ending)
         self._end(outcome, in_haste=False)
 
-    @property
-    def _remedy_if_off(self) -> str:
-        """Text for a machine that was off when the session was lost; empty for others."""
-        command = self._terminal.power_on() if self._display.notices.is_off else ""
-        return command and f"; if the machine is still off, to power it on, run {command}"
-
     def failed(self, line: str) -> None:
         self._end(Outcome(1, line), in_haste=False)
 
     def detached(self, reason: str) -> None:
         """Handle the end of the stream; ``reason`` matters only without an earlier end."""
         self._stream = None
-        self.failed(f"{reason}{self._remedy_if_off}")
+        if self._display.notices.is_off and (command := self._terminal.power_on()):
+            reason += f"; if the machine is still off, to power it on, run {command}"
+        self.failed(reason)
         self._finish_if_done()
 
     # The user's events.
@@ -774,7 +760,7 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         line = f"this command works when the console is open{why and f'; still waiting: {why}'}"
         if self._input is not None and self._input.discards is not Discards.ALL:
             # The keys that follow are for the command, not for the machine.
-            self.discard_input()
+            self._input.discard()
             line += "; no further key is sent until then"
         self._display.tell(line)
 

@@ -310,12 +310,10 @@ test("a new session follows one of the page before a reload that is over", async
   assert.equal(begun.sessions.length, 2);
 });
 
-test("a new session follows one that ended because its server was stopped", async () => {
-  for (const reason of ["ShuttingDown", "WebConsoleStopped"]) {
-    const begun = await opened();
-    begun.session.end({ reason });
-    assert.deepEqual(begun.taken(), ["(ended)", `reopen ${reason}`]);
-  }
+test("a new session follows one that ended because the web console on this computer was stopped", async () => {
+  const begun = await opened();
+  begun.session.end({ reason: "WebConsoleStopped" });
+  assert.deepEqual(begun.taken(), ["(ended)", "reopen WebConsoleStopped"]);
 });
 
 test("a server that does not answer is asked again, and what is typed meanwhile is kept", async (t) => {

@@ -202,8 +202,6 @@ test("after the end of a session only warnings stay, without those about its rol
   panel.isConnecting = false;
   box.release();
   assert.deepEqual(seen(), ["a warning"]);
-  box.endPassing();
-  assert.deepEqual(seen(), ["a warning"]);
 });
 
 test("a message about a new session stays with what is true of recordings now", (t) => {

@@ -38,9 +38,9 @@ test("an outage is said over the terminal, with what becomes of keys, and nowher
     outage(),
     'Connection lost for 0s. Cannot connect to pool "pool-a" at 127.0.0.1:30250: connection refused. 3 keys will be sent if this session goes on. Try now',
   );
-  made.state("connecting", { since: Date.now(), reason: "ShuttingDown", drops: true, advice: "A new session opens as soon as it is back." });
+  made.state("connecting", { since: Date.now(), reason: "WebConsoleStopped", drops: true, advice: "Start it again." });
   assert.deepEqual(shown(), ["3 keys will not be sent", "Details"]);
-  assert.equal(outage(), "Server stopped for 0s. A new session opens as soon as it is back. 3 keys will not be sent. Try now");
+  assert.equal(outage(), "Web console on this computer stopped for 0s. Start it again. 3 keys will not be sent. Try now");
   made.state("resumed", { seconds: 1, missed: 0 });
   assert.deepEqual(shown().slice(1, 2), ["You can type"]);
   assert.equal(outage(), false);

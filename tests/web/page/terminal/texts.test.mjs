@@ -28,9 +28,7 @@ test("each state has a text", () => {
   assert.match(stateText("reconnecting", { since: 0, unauthorized: true }, 0).text, /login/);
   assert.deepEqual(stateText("connecting", { since: 0 }, 42_000), { kind: "waiting", text: "Connecting for 42s" });
   assert.equal(stateText("connecting", { since: 0, code: 401 }, 42_000).text, "Connecting for 42s; waiting for your login");
-  assert.deepEqual(stateText("connecting", { since: 0, reason: "ShuttingDown" }, 42_000), { kind: "bad", text: "Server stopped for 42s" });
-  assert.equal(stateText("connecting", { since: 0, reason: STOPPED }, 4_000).text, "Web console on this computer stopped for 4s");
-  assert.equal(stateText("connecting", { since: 0, code: 401, reason: "ShuttingDown" }, 42_000).text, "Server started again; waiting for your login");
+  assert.deepEqual(stateText("connecting", { since: 0, reason: STOPPED }, 4_000), { kind: "bad", text: "Web console on this computer stopped for 4s" });
   assert.equal(stateText("connecting", { since: 0, code: 401, reason: "WebConsoleStopped" }, 42_000).text, "Web console on this computer started again; waiting for your login");
   assert.equal(stateText("connecting", { code: 503 }, 42_000).text, "Connecting");
   assert.equal(stateText("resumed", { seconds: 3.2, missed: 5120 }, 0).text, "Reconnected after 3s");
@@ -200,6 +198,7 @@ test("the end of a session says what happened, why, and what to do, each once", 
     [{ reason: "InternalError", message: "a fault" }, /fault of the server/, /^a fault$/, /log of the server/],
     [{ reason: "PoolDeleted", message: 'machine pool "a" was deleted' }, /^The machine has lost its pool$/, /^machine pool "a" was deleted$/, /another pool/],
     [{ reason: "PoolDeleted", message: "" }, /^The machine has lost its pool$/, /^$/, /another pool/],
+    [{ reason: "ShuttingDown", message: "exec-apiserver is restarting; try again in a moment" }, /server of this console has stopped/, /^exec-apiserver is restarting/, /when the server is back/],
     [{ reason: "TooManyViewers", message: `${policy} 2 sessions` }, /too many sessions/, /2 sessions$/, /another one has ended/],
     [{ reason: "ConnectionLost", message: "closed" }, /connection is lost/, /closed/, /cannot resume/],
     [{ reason: "ConnectionLost", message: "" }, /connection is lost/, /^$/, /cannot resume/],
@@ -316,11 +315,9 @@ test("an outage says what is in the way if the server answers, in words that its
 test("a user reads why a new session begins", () => {
   globalThis.location = /** @type {any} */ ({ port: "8001" });
   const unconfirmed = { sent: 0, unsent: 2 };
-  assert.match(anewText({ reason: "ShuttingDown", unconfirmed }), /stopped.*as soon as it is back/);
   assert.match(anewText({ reason: "WebConsoleStopped", unconfirmed }), /on this computer was stopped\. Start it again with “twisted-exec web --port=8001” and log in here/);
-  assert.equal(stopAdvice({ reason: "ShuttingDown", unconfirmed: { sent: 3, unsent: 1 } }), "A new session opens as soon as it is back. 3 keys may not have reached the machine.");
-  assert.equal(stopAdvice({ reason: "WebConsoleStopped", unconfirmed }), "Start it again with “twisted-exec web --port=8001” and log in here: a new session opens then.");
-  assert.equal(stopAdvice({ reason: "WebConsoleStopped", unconfirmed }, { unauthorized: true }), "A new session opens after it.");
+  assert.equal(stopAdvice({ unconfirmed }), "Start it again with “twisted-exec web --port=8001” and log in here: a new session opens then.");
+  assert.equal(stopAdvice({ unconfirmed: { sent: 3, unsent: 1 } }, { unauthorized: true }), "A new session opens after it. 3 keys may not have reached the machine.");
   assert.match(anewText({ reason: "NotFound", unconfirmed }), /is over\. A new session opens\.$/);
   const former = { reason: "NotFound", unconfirmed: { sent: 0, unsent: 0 } };
   assert.equal(anewText(former, true), "The session before is over. This is a new session.");

@@ -17,7 +17,8 @@
  *     open          {resumable}             without resumable a lost connection is the end
  *     reconnecting  {since, restarts, keptSeconds, sent, message, code, unauthorized, isSilent}
  *                                           since: milliseconds of the clock, from the message that the server has
- *                                           not answered, or from the loss if it owed nothing; keptSeconds: for so
+ *                                           not answered, or from the loss if it owed nothing; restarts: which
+ *                                           program the server has said to restart; keptSeconds: for so
  *                                           long the server keeps the session, and no key is sent after a longer
  *                                           outage, 0: unknown; sent: keys that the machine may have got;
  *                                           unauthorized: the token is refused, and the next attempt is that of reconnectNow()
@@ -69,8 +70,8 @@ export class ConsoleSession {
   #connection = null;
   /** @type {{Width: number, Height: number} | null} */
   #size = null;
-  /** @type {number | null} */
   #restarts = ""; // which program the server of the lost connection has said to restart
+  /** @type {number | null} */
   #lostAt = null; // of the present outage; a session without one has nothing to return to
   /** @type {{sent: number, unsent: number} | null} */
   #anew = null; // as of the state resumed

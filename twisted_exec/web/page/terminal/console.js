@@ -24,7 +24,7 @@ import { Panel } from "./panel.js";
 import { explain, opening, untilOpenable } from "./rights.js";
 import { Screen, load } from "./screen.js";
 import { StatusLine } from "./status_line.js";
-import { MACHINE_DELETED, MACHINE_IS_OFF, NOT_STARTED, REVOKED, SESSION_IS_NEW, SHUTDOWN, anewText, announcedEnd, demands, isMachineMissing, isMachineStopped, isServerStopped, largerText, lossLine, readOnlyText, sentence, stopAdvice, viewerCount } from "./texts.js";
+import { MACHINE_DELETED, MACHINE_IS_OFF, NOT_STARTED, REVOKED, SESSION_IS_NEW, SHUTDOWN, anewText, announcedEnd, demands, isMachineMissing, isMachineStopped, largerText, lossLine, readOnlyText, sentence, stopAdvice, viewerCount } from "./texts.js";
 
 const GAP_PIXELS = 7; // between messages
 const PENDING = "Pending";
@@ -40,7 +40,7 @@ export class Console {
     attach: (_rights, changed) => this.#attach(changed),
     state: (name, detail) => this.#stateChanged(name, detail),
     opened: () => this.#opened(),
-    lost: () => this.#lost(),
+    lost: (detail) => this.#lost(detail),
     resumed: (detail) => this.#resumed(detail),
     ended: (detail) => this.#ended(detail),
     unauthorized: () => this.context.api.dispatchEvent(new Event("unauthorized")),
@@ -378,10 +378,10 @@ export class Console {
 
   #stateChanged(name, detail) {
     if (detail.resumable === false) this.#roles.settle();
-    const isStopped = name === "connecting" && isServerStopped(this.#former ?? {});
+    const isStopped = name === "connecting" && this.#former?.reason === STOPPED;
     const kept = name === "connecting" && savedSession(this.context, this.place);
     const saved = kept && { ...kept, sent: savedKeys(kept).sent };
-    this.#status.state(name, { ...detail, ...(name === "connecting" && { since: this.#openedAgain }), ...(isStopped && { reason: this.#former.reason, advice: stopAdvice(this.#former, detail) }), drops: this.#dropsKeys, saved }, this.#life.session?.id ?? "");
+    this.#status.state(name, { ...detail, ...(name === "connecting" && { since: this.#openedAgain }), ...(isStopped && { reason: STOPPED, advice: stopAdvice(this.#former, detail) }), drops: this.#dropsKeys, saved }, this.#life.session?.id ?? "");
     this.#showRole();
     this.#drawQuestion();
     this.marks.showEnd(name === "ended");
@@ -424,8 +424,8 @@ export class Console {
     return Boolean(reason) && (reason !== REVOKED || sent + unsent > 0);
   }
 
-  #lost() {
-    this.#announce("connection lost, reconnecting");
+  #lost({ restarts = "" }) {
+    this.#announce(`${printable(restarts) || "connection lost"}, reconnecting`);
     this.#showRole();
   }
 
@@ -455,10 +455,8 @@ export class Console {
     this.reopen({}, true);
     const text = anewText(ending);
     // Over a terminal that has shown something the outage says the same.
-    if (isServerStopped(ending) && !this.#panel.isConnecting) {
-      this.#messageBox.endPassing(); // such as that the server stops soon
-      this.#announce(text);
-    } else this.#attendance.tellOpening(text, ending.reason === STOPPED ? "warning" : ""); // until its user has started it
+    if (ending.reason === STOPPED && !this.#panel.isConnecting) this.#announce(text);
+    else this.#attendance.tellOpening(text, ending.reason === STOPPED ? "warning" : ""); // until its user has started it
   }
 
   #ended(detail) {
@@ -831,7 +829,7 @@ export class Console {
     Object.assign(this.place, changes);
     this.#on.keep();
     forget(this.context, this.place);
-    this.#openedAgain = !this.isEmpty || isServerStopped(this.#former ?? {}) ? Date.now() : undefined;
+    this.#openedAgain = !this.isEmpty || this.#former?.reason === STOPPED ? Date.now() : undefined;
     if (this.#panel.takesFocus) this.#panel.hide(isSudden); // the answer of the server may take long
     this.#life.open().catch((problem) => this.#messageBox.tell(problem.message, "error"));
     this.#stateChanged("connecting", {});

@@ -13,8 +13,9 @@
 
 import { Backoff } from "../backoff.js";
 import { keysIn } from "../session/input.js";
+import { STOPPED } from "../session/session.js";
 import { sleep } from "../watch.js";
-import { REVOKED, demands, isForbidden, isServerStopped } from "./texts.js";
+import { REVOKED, demands, isForbidden } from "./texts.js";
 
 const SHORTEST_SESSION_MS = 60_000; // of one that the page has opened again by itself, to do so once more
 const MOST_EARLY = 1000; // keys and pastes
@@ -135,10 +136,10 @@ export class Lifecycle {
    *     ask(): resolves with what the user may do; or with `{ending}`, why there can be no session now.
    *     attach(rights, changed): returns an Attachment that is not started yet, whose state() is `changed`.
    *     state(name, detail): news of the session, before the following ones.
-   *     opened(), lost(), resumed(detail), ended(detail): the session is so now.
+   *     opened(), lost(detail), resumed(detail), ended(detail): the session is so now.
    *     unauthorized(): the user must log in for the session to go on.
-   *     reopen(detail): the session has ended so, of the page before a reload, of a lost connection, of a server that
-   *     stops, or of a former token: a new one is to take its place.
+   *     reopen(detail): the session has ended so, of the page before a reload, of a lost connection, of the web
+   *     console on this computer, which has stopped, or of a former token: a new one is to take its place.
    *     missed(): {@link losses} have grown.
    *     full(): a key was not accepted.
    *     readOnly(): a key was dropped, because the session only observes.
@@ -361,7 +362,7 @@ export class Lifecycle {
         this.#on.opened();
         break;
       case "reconnecting":
-        this.#lost(attachment);
+        this.#lost(attachment, detail);
         break;
       case "resumed":
         this.#enter(new Attached(attachment, this.#on));
@@ -373,10 +374,10 @@ export class Lifecycle {
     }
   }
 
-  #lost(attachment) {
+  #lost(attachment, detail) {
     const isNew = !(this.#state instanceof Lost);
     this.#enter(new Lost(attachment, this.#on));
-    if (isNew) this.#on.lost();
+    if (isNew) this.#on.lost(detail);
   }
 
   #ended(attachment, detail) {
@@ -390,7 +391,7 @@ export class Lifecycle {
     detail = { ...detail, unconfirmed: this.#present };
     const isWithdrawn = detail.reason === REVOKED;
     const follow = (known = {}) => this.#on.reopen({ ...detail, ...known });
-    if (attachment.isFormerGone(detail) || isServerStopped(detail) || (isWithdrawn && attachment.hasNewToken)) {
+    if (attachment.isFormerGone(detail) || detail.reason === STOPPED || (isWithdrawn && attachment.hasNewToken)) {
       follow();
       return;
     }

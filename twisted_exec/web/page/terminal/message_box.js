@@ -226,11 +226,10 @@ export class MessageBox {
     if (!message) return;
     if (this.#held === message) this.#held = null;
     if (this.#warning === message) this.#end({ passing: this.#passing });
-    if (this.#passing === message) this.endPassing();
+    if (this.#passing === message) this.#endPassing();
   }
 
-  /** End the message that passes. */
-  endPassing() {
+  #endPassing() {
     this.#end({ warning: this.#warning });
   }
 
@@ -251,7 +250,7 @@ export class MessageBox {
   /** The session has ended: only warnings stay, and of these none about its roles alone. */
   endSession() {
     this.endAboutRole();
-    this.endPassing();
+    this.#endPassing();
     if (!this.#held?.kind) this.#held = null; // it is not news of a session that opens later
   }
 

@@ -14,7 +14,6 @@ const OPENING_MILLISECONDS = 2000; // until a new session counts as delayed
 /** Reasons of a Status. */
 export const MACHINE_DELETED = "MachineDeleted";
 export const POWERED_OFF = "PoweredOff";
-export const SHUTTING_DOWN = "ShuttingDown";
 const SESSION_DELETED = "SessionDeleted";
 const POOL_DELETED = "PoolDeleted";
 export const REVOKED = "AuthorizationWithdrawn"; // a token or a permission has ended
@@ -47,18 +46,18 @@ const FIRST_WORD = /^(a|an|another|cannot|from|machine|message|no|nobody|nothing
  * Return `{kind, text}` of a state of a session; kind: good, waiting, bad or off.
  *
  * @param {string} name
- * @param {any} detail as ConsoleSession says; `since` of the state connecting: the terminal has been used before; its `reason`: a
- *     server was stopped then; `asked` of the
- *     state ended: the user has asked for an approval then
+ * @param {any} detail as ConsoleSession says; `since` of the state connecting: the terminal has been used before; its `reason`:
+ *     STOPPED, if the web console on this computer was stopped then; `asked` of the state ended: the user has asked for an
+ *     approval then
  * @param {number} now milliseconds
  */
 export function stateText(name, detail, now) {
   if (detail.since !== undefined) {
-    const stop = STOPS[detail.reason];
     const isAgain = isOpeningAgain({ name, detail });
     const isBack = waitsForLogin(detail);
     const lost = detail.restarts ? `${printable(detail.restarts)}; reconnecting` : "Connection lost";
-    const what = stop && isBack ? stop.back : `${stop?.brief ?? (isAgain ? "Connecting" : lost)} for ${duration(now - detail.since)}`;
+    const brief = detail.reason === STOPPED ? "Web console on this computer stopped" : isAgain ? "Connecting" : lost;
+    const what = detail.reason === STOPPED && isBack ? "Web console on this computer started again" : `${brief} for ${duration(now - detail.since)}`;
     return { kind: isAgain ? "waiting" : "bad", text: `${what}${isBack ? "; waiting for your login" : ""}` };
   }
   if (name === "connecting") return { kind: "waiting", text: "Connecting" };
@@ -96,9 +95,9 @@ export function isBackNow({ name, at }, now) {
   return name === "resumed" && now - at <= RESUMED_MILLISECONDS;
 }
 
-/** Whether a new session connects in a terminal that has been used, and no server has been stopped. */
+/** Whether a new session connects in a terminal that has been used, and the web console on this computer was not stopped. */
 export function isOpeningAgain({ name, detail }) {
-  return name === "connecting" && detail.since !== undefined && !(detail.reason in STOPS);
+  return name === "connecting" && detail.since !== undefined && detail.reason !== STOPPED;
 }
 
 /**
@@ -390,25 +389,20 @@ export function causeText({ since, message = "", code = 0, unauthorized = false 
   return isKnown ? explained(message) : { text: "", detail: "" };
 }
 
-/** What has happened to a server that was stopped, and when a new session opens, by the reason of the end. */
-const STOPS = {
-  [SHUTTING_DOWN]: { brief: "Server stopped", back: "Server started again", was: "The server of this console was stopped.", opens: "A new session opens as soon as it is back." },
-  [STOPPED]: {
-    brief: "Web console on this computer stopped", back: "Web console on this computer started again", was: "The web console on this computer was stopped.",
-    get opens() {
-      return `Start it again with “${startCommand()}” and log in here: a new session opens then.`;
-    },
-  },
-};
+/** When a new session opens behind the stop of the web console on this computer. */
+function opensBehindStop() {
+  return `Start it again with “${startCommand()}” and log in here: a new session opens then.`;
+}
 
 /**
- * Return what a user reads, beside for how long a server is stopped, of the new session and of keys that were sent.
+ * Return what a user reads, beside for how long the web console on this computer is stopped, of the new session and of keys that
+ * were sent.
  *
  * @param {any} ending
  * @param {any} [detail] of the attempts to open the new session
  */
-export function stopAdvice({ reason, unconfirmed: { sent } }, detail = {}) {
-  const opens = waitsForLogin(detail) ? "A new session opens after it." : STOPS[reason]?.opens;
+export function stopAdvice({ unconfirmed: { sent } }, detail = {}) {
+  const opens = waitsForLogin(detail) ? "A new session opens after it." : opensBehindStop();
   return [opens, droppedKeys({ sent, unsent: 0 })].filter(Boolean).join(" ");
 }
 
@@ -420,8 +414,10 @@ export function stopAdvice({ reason, unconfirmed: { sent } }, detail = {}) {
  */
 export function anewText({ reason, message, code, unconfirmed: { sent }, causes = [] }, isOpen = false) {
   const isExpired = reason === REVOKED && message.startsWith(LOGIN_EXPIRED);
+  const isStopped = reason === STOPPED;
   const over = isExpired ? "Your login had expired." : isLoggedOut({ reason, code }) ? "Your login had expired or was withdrawn." : has(causes, NOT_RECORDED) ? sentence(message) : "The session before is over.";
-  const { was, opens } = STOPS[reason] ?? { was: over, opens: "A new session opens." };
+  const was = isStopped ? "The web console on this computer was stopped." : over;
+  const opens = isStopped ? opensBehindStop() : "A new session opens.";
   if (isOpen) return `${was} This is a new session.`;
   // The line below the terminal counts what is not sent.
   return [was, opens, droppedKeys({ sent, unsent: 0 })].filter(Boolean).join(" ");
@@ -451,6 +447,7 @@ const ENDINGS = {
   [POWERED_OFF]: { title: NOT_RUNNING, advice: "" },
   [POOL_DELETED]: { title: "The machine has lost its pool", advice: "The console can be opened again when the machine has another pool." },
   LineLost: { title: "The console of the machine is lost", advice: "Open the console again when the machine is back." },
+  ShuttingDown: { title: "The server of this console has stopped", advice: "Open the console again when the server is back." },
   TooManyViewers: { title: "There are too many sessions at this console", advice: "Try again when another one has ended." },
   Resumed: { title: "The session goes on in another window", advice: "A session that you open here is another one." },
   ConnectionLost: { title: "The connection is lost", advice: "This server cannot resume sessions. A new one shows the output from then on." },
@@ -581,11 +578,6 @@ export function isMachineMissing({ reason, code, kind }) {
 export function missingTexts(isDeleted, { namespace, name }) {
   if (isDeleted) return { title: DELETED, text: "Its output stays in the log for some time." };
   return { title: `The namespace ${namespace} has no machine ${name}`, text: "" };
-}
-
-/** Whether a session has ended because a server was stopped, so that a new one opens when it is back. */
-export function isServerStopped({ reason }) {
-  return reason === SHUTTING_DOWN || reason === STOPPED;
 }
 
 /** Whether a session has ended, or could not begin, because its machine does not run. */
