@@ -280,9 +280,13 @@ class Sessions:
         waiting: Deferred[None] = Deferred()
         self._empty.append(waiting)
         limit = clock.callLater(seconds, self._cut_all, waiting)
-        return waiting.addCallback(lambda _: limit.active() and limit.cancel()).addCallback(
-            self._drained
-        )
+
+        def drained(_: None) -> None:
+            if limit.active():
+                limit.cancel()
+            self._drained(None)
+
+        return waiting.addCallback(drained)
 
     def _drained(self, _: None) -> None:
         for each in self.when_drained:
