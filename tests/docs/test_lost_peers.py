@@ -40,7 +40,7 @@ class LostPeersPageTests(SynchronousTestCase):
             self.assertEqual(header, ("event", "path", "our client", "stock client"))
             events = ", ".join(row[0] for row in rows).split(", ")
             if "any" not in events:
-                self.assertLessEqual({"stop", "upgrade", "crash"}, set(events), title)
+                self.assertLessEqual({"stop", "crash"}, set(events), title)
             for event, path, *cells in rows:
                 where = f"{title}: {event}, {path}"
                 self.assertTrue(_NAME.search("".join(cells)), where)
@@ -50,7 +50,7 @@ class LostPeersPageTests(SynchronousTestCase):
     def test_every_test(self) -> None:
         """Every named test exists."""
         names = _NAME.findall(pages.page(_PAGE))
-        self.assertGreater(len(names), 80)
+        self.assertGreater(len(names), 60)
         self.assertEqual([name for name in names if not exists(name)], [])
 
     def test_vanished(self) -> None:
