@@ -305,7 +305,7 @@ class ChainTestCase(TestCase):
 
     def endings(self) -> list[Ending | None]:
         """The ending of each live session; ``None`` for sessions that continue."""
-        return [session.ending for session in self.server.sessions.live()]
+        return [session.ending for session in self.server._parts.sessions.live()]
 
     def ends(self) -> list[tuple[str, int | None]]:
         """Reason and code of each audit end so far."""

@@ -41,7 +41,7 @@ class AgentTests(AgentCase):
     async def test_person_loses_rights(self) -> None:
         """The agent's session ends when the person's right is withdrawn, and so do the agent's other rights."""
         await self.open(user="bot", query=STDIN)
-        (session,) = self.server.sessions.live()
+        (session,) = self.server._parts.sessions.live()
         await self.agent.list(kinds.MACHINES.resource, "default")
         await self.admin.delete(BINDINGS, "dev-edit", "default")
         await self.until(lambda: session.ending)
@@ -55,7 +55,7 @@ class AgentTests(AgentCase):
         """The sessions of all agents end when the role of agents is withdrawn; those of people continue."""
         await self.open(user="bot", query=STDIN)
         await self.open(user="jane", query=STDIN)
-        agents, people = self.server.sessions.live()
+        agents, people = self.server._parts.sessions.live()
         await self.admin.delete(BINDINGS, "agents", "default")
         await self.until(lambda: agents.ending)
         self.assertIsNone(people.ending)
@@ -64,7 +64,7 @@ class AgentTests(AgentCase):
         """The sessions of agents end with the last policy for them; then they observe, and change no machine."""
         await self.open(user="bot", query=STDIN)
         await self.open(user="jane", query=STDIN)
-        agents, people = self.server.sessions.live()
+        agents, people = self.server._parts.sessions.live()
         await self.admin.delete(kinds.CONSOLEPOLICIES.resource, "agents", "default")
         await self.until(lambda: agents.ending)
         assert agents.ending is not None

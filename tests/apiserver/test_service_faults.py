@@ -142,7 +142,7 @@ class ConsoleFaultTests(ChainTestCase):
         await self.make_machine()
         for _ in range(201):
             await self.open()
-        self.assertEqual(len(self.server.sessions), 201)
+        self.assertEqual(len(self.server._parts.sessions), 201)
         await self.admin.create(kinds.ROLEBINDINGS.resource, binding("jane", "edit"), "default")
         label = {"metadata": {"labels": {"a": "b"}}}
         for user in ("admin", "jane"):

@@ -271,7 +271,7 @@ class ConsoleTests(MachineTestCase):
         await self.make_machine("off", power="Off")
         status = {"kind": "Status", "code": 429, "reason": "TooManyRequests", "message": "full"}
         self.pool.answer = 429, status
-        parts = self.server.sessions, self.server._parts.guard
+        parts = self.server._parts.sessions, self.server._parts.guard
         beside = [reactor, self.audit, self.storage]
         counts = []
         for _ in range(5):
@@ -440,7 +440,7 @@ class ConsoleTests(MachineTestCase):
         await self.server.stopService()
         await self.until(lambda: end.lost)
         self.assertEqual(self.ends(), [("ShuttingDown", None)])
-        self.assertIn("reason=ShuttingDown", self.pool.requests[-1][1])
+        await self.until(lambda: "reason=ShuttingDown" in self.pool.requests[-1][1])
 
 
 class TokenTests(MachineTestCase):

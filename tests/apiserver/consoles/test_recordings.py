@@ -268,7 +268,7 @@ class RecordedTests(ChainTestCase):
     async def test_new_policy(self) -> None:
         """A session that began without a recording ends when a policy requires one."""
         await self.open(user="jane", query=STDIN)
-        (session,) = self.server.sessions.live()
+        (session,) = self.server._parts.sessions.live()
         await self.make_policy()
         await self.until(lambda: session.ending)
         assert session.ending is not None
@@ -284,7 +284,7 @@ class RecordedTests(ChainTestCase):
         await self.make_policy()
         await self.make_policy("q", input="none")
         await self.open(user="jane", query=STDIN)
-        (session,) = self.server.sessions.live()
+        (session,) = self.server._parts.sessions.live()
         term = session.terms.recording
         for name in ("p", "q"):
             await self.admin.delete(POLICIES, name, "default")

@@ -48,7 +48,7 @@ class TakeoverTests(ChainTestCase):
     async def writes(self, user: str) -> None:
         """Open a session of a user whom the machine names as its writer."""
         await self.open(user=user, query="?stdin=true&stdout=true")
-        session = self.server.sessions.live()[-1].subject.session
+        session = self.server._parts.sessions.live()[-1].subject.session
         resource = kinds.CONSOLESESSIONS.resource
         while not (await self.admin.list(resource, "default"))["items"]:
             pass

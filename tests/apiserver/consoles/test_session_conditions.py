@@ -79,7 +79,7 @@ class SessionCase(ChainTestCase):
         """
         headers = [(RESUME_HEADER.encode(), resumption.encode())] if resumption else []
         await self.open(user="jane", query=query, headers=[*WEBSOCKET, *headers])
-        return self.server.sessions.live()[-1]
+        return self.server._parts.sessions.live()[-1]
 
     async def ended(self, session: Session) -> str:
         """Wait for the end of a session; return its message."""
@@ -268,7 +268,7 @@ class SessionTests(SessionCase):
             self.assertEqual(reader.got, b"<svg/>")
         await self.refused(403, method=b"GET", path=path, headers=())
         session.end(Ending("deleted"))
-        await self.until(lambda: session not in self.server.sessions.live())
+        await self.until(lambda: session not in self.server._parts.sessions.live())
         message = await self.refused(403, user="jane", method=b"GET", path=path, headers=())
         self.assertIn("its approval was for one session, which has begun", message)
 
@@ -493,5 +493,5 @@ class LateTests(SessionCase):
         self.assertEqual((codes.count(504), codes.count(503)), (1, 1))
         self.assertEqual(set(codes) - {403, 429}, {503, 504})
         request = await self.admin.get(REQUESTS, name, "default")
-        (live,) = self.server.sessions.live()
+        (live,) = self.server._parts.sessions.live()
         self.assertEqual(request["status"]["session"], live.subject.session)

@@ -176,5 +176,5 @@ class LoginTests(AgentCase):
         self.assertIn("requires a reason", message)
         self.assertIn("requires the approval of another user", message)
         await self.open(user="bot", query="?stdout=true&tty=true")
-        (session,) = self.server.sessions.live()
+        (session,) = self.server._parts.sessions.live()
         self.assertIs(session.terms.right, Right.OBSERVE)

@@ -189,8 +189,12 @@ class SerialPort(FileDescriptor):
         except OSError:
             pass  # unplugged just now; doRead reports it
 
-    def _postLoseConnection(self) -> Any:
-        """Close as soon as the device has sent what it has accepted; the owner limits the time."""
+    def doWrite(self) -> Any:
+        """Write; when everything is written and the port is to close, wait for the device, whose owner limits the time."""
+        reason = super().doWrite()
+        return reason if reason is not CONNECTION_DONE else self._sent()
+
+    def _sent(self) -> Any:
         if not self._holds_output():
             return CONNECTION_DONE
         clock: Any = self.reactor
@@ -199,7 +203,7 @@ class SerialPort(FileDescriptor):
 
     def _close_if_sent(self) -> None:
         self._sending = None
-        if (reason := self._postLoseConnection()) is not None:
+        if (reason := self._sent()) is not None:
             self.connectionLost(Failure(reason))
 
     def _holds_output(self) -> bool:
