@@ -44,6 +44,7 @@ from .leaf import logs as leaf_logs
 from .leaf import recorded as leaf_recorded
 from .leaf import streams as leaf_streams
 from .limits import limited
+from .restarts import bench as restarts_bench
 from .resume import bench as resume_bench
 from .revocation import bench as revocation_bench
 from .spaces import bench as spaces_bench
@@ -183,6 +184,10 @@ BENCHMARKS = {
         revocation_bench.main,
         "[--on=ARRANGEMENT] [CAUSE ...]: from the withdrawal of a right to the last byte",
         minutes=180,
+    ),
+    "restarts": Benchmark(
+        restarts_bench.main,
+        "[SESSIONS [RESTARTS [PART ...]]]: planned restarts of programs below sessions, and the pauses of their users",
     ),
     "resume": Benchmark(
         resume_bench.main,

@@ -1,0 +1,3 @@
+"""
+How long users wait while programs are restarted; see :mod:`.bench`.
+"""
