@@ -117,6 +117,26 @@ class OurClientTests(RestartCase):
         self.runtime.pass_seconds(40)
         self.assertEqual(blocked.user.received, bytes(self.runtime.printed))
 
+    def test_reads_late(self) -> None:
+        """A client that reads only after a moment is waited for, and knows that its keys arrived."""
+        ours = self.runtime.ours()
+        ours.client.pause_output()
+        for _ in range(3):
+            self.runtime.print(bytes(64 << 10))
+            self.runtime.pass_seconds(0.1)
+        ours.client.write(b"ls")
+        self.runtime.pass_seconds(0.1)
+        stopped = self.runtime.process.stop()
+        self.runtime.pass_seconds(0.5)
+        self.assertFalse(stopped.called)
+        ours.client.resume_output()
+        self.runtime.pass_seconds(0.5)
+        self.assertTrue(stopped.called)
+        self.runtime.kill()
+        self.runtime.pass_seconds(10)
+        self.assertEqual([uncertain for _, uncertain in ours.user.returns], [0])
+        self.assertEqual(self.runtime.typed, b"ls")
+
     def test_half_open(self) -> None:
         """A connection that delivers nothing any more holds the stop up for its limit only."""
         dead, healthy = self.runtime.ours("bob"), self.runtime.ours("ann")

@@ -135,7 +135,7 @@ class ResumableServer(ConsoleServer):
         super().__init__(attachment, **more)
         # Without the key, which is a secret that only the client needs.
         self._position, self._settled_before = resumption.position, resumption.settled
-        self._heard = False
+        self._heard = self._announces = False
         self._asks = False  # the attachment waits for an answer
         self._is_pinged = False  # a ping is on the way
         self._is_question = False  # this ping was sent after the last question
@@ -219,6 +219,9 @@ class ResumableServer(ConsoleServer):
         if self.life not in HAS_LEFT:
             reason = f"{reason}; may be resumed"
         super().lost(reason)
+        if self._announces:
+            self._announces = False
+            self._end_entry(RESTARTING)
 
     def _hear(self) -> None:
         if not self._heard and self.life not in HAS_LEFT:
@@ -260,7 +263,12 @@ class ResumableServer(ConsoleServer):
         self._acks.send_last()
         self._carrier.restart(ending.message)
         self._disarm()
+        self._announces = True
         self._detach(ending.reason, self._lose)
+
+    def _end_entry(self, reason: str) -> None:
+        if not self._announces:  # else its client, or a hop, has yet to read the Close
+            super()._end_entry(reason)
 
     def _lose(self, reason: str) -> None:
         self._attachment.away()

@@ -374,6 +374,11 @@ class ConsoleServer(Living[ServedLife]):
         self._stop()
         reason = self._why or reason
         self._producer = None
+        self._end_entry(reason)
+        if not has_left:
+            (leave or self._attachment.detached)(reason)
+
+    def _end_entry(self, reason: str) -> None:
         if self._entry is not None:
             sent = self.bytes_to_machine
             if ITermsAttachment.providedBy(self._attachment):
@@ -383,8 +388,6 @@ class ConsoleServer(Living[ServedLife]):
                 bytes_to_machine=sent,
                 bytes_to_user=self.bytes_to_user,
             )
-        if not has_left:
-            (leave or self._attachment.detached)(reason)
 
     def _ping(self) -> None:
         self._timer = None
