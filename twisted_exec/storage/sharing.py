@@ -37,40 +37,44 @@ class SharedParts:
         # one part of the copy would change the other.  The second of equal parts is shared with the second
         # of another object.
         used: dict[tuple[Any, ...], int] = {}
-        for key, value in obj.items():
-            obj[key], _ = self._shared(value, used, _DEEPEST)
+        # Parts of the object, but never all of it, which is this one's own.
+        self._share_parts(obj, obj.items(), used, _DEEPEST)
 
-    def _shared(self, value: Any, used: dict[tuple[Any, ...], int], depth: int) -> tuple[Any, bool]:
-        """Return the part to use, and whether an earlier object may have it, too."""
-        kind = type(value)
-        if kind is str:
-            return self._string(value)
-        if kind is not dict and kind is not list:
-            return value, True
-        if not depth:
-            return value, False
-        places: Iterable[Any] = tuple(value) if kind is dict else range(len(value))
-        is_known = True
-        for place in places:
-            part = value[place]
-            shared, is_part_known = self._shared(part, used, depth - 1)
-            if shared is not part:
-                value[place] = shared
-            is_known = is_known and is_part_known
-        if not is_known:
-            return value, False
-        if kind is dict:
-            identity = (*value, *map(id, value.values()))
-        else:
-            identity = (list, *map(id, value))
-        number = used[identity] = used.get(identity, -1) + 1
-        return self._containers.setdefault((number, *identity), value), True
+    def _share_parts(
+        self,
+        value: dict[str, Any] | list[Any],
+        places: Iterable[tuple[Any, Any]],
+        used: dict[tuple[Any, ...], int],
+        depth: int,
+    ) -> bool:
+        """
+        Replace the parts of a dictionary or a list, which takes most of the start of a large store.
 
-    def _string(self, text: str) -> tuple[str, bool]:
-        if len(text) > _LONGEST_STRING:
-            return text, False
-        known = self._strings.get(text)
-        if known is None:
-            self._strings[text] = text
-            return text, False
-        return known, True
+        :param places: keys or positions, with the parts.
+        :return: whether an earlier object may have all of them, too.
+        """
+        strings, is_known = self._strings, True
+        for place, part in places:
+            kind = type(part)
+            if kind is str:
+                shared = strings.get(part)
+                if shared is None:
+                    is_known = False
+                    if len(part) <= _LONGEST_STRING:
+                        strings[part] = part
+                elif shared is not part:
+                    value[place] = shared
+            elif kind is dict or kind is list:
+                parts = part.items() if kind is dict else enumerate(part)
+                if not depth or not self._share_parts(part, parts, used, depth - 1):
+                    is_known = False
+                    continue
+                if kind is dict:
+                    identity = (*part, *map(id, part.values()))
+                else:
+                    identity = (list, *map(id, part))
+                number = used[identity] = used.get(identity, -1) + 1
+                shared = self._containers.setdefault((number, *identity), part)
+                if shared is not part:
+                    value[place] = shared
+        return is_known
