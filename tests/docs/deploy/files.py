@@ -24,8 +24,6 @@ SYSTEMD = DEPLOY / "systemd"
 TWISTD = ["twistd", "-n", "--pidfile="]
 """Arguments that run a program in the foreground."""
 
-"""Arguments that start a program for which SIGUSR2 is harmless from the first moment."""
-
 
 def options_of(words: Sequence[str]) -> usage.Options:
     """
