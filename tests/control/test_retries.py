@@ -64,11 +64,11 @@ class RetriesTests(SynchronousTestCase):
         return self.times
 
     def test_waits(self) -> None:
-        """Waits double up to a second, and after two minutes up to ten seconds."""
+        """Waits double up to 0.4 s, after three seconds to a second, and after two minutes to ten seconds."""
         self.retries.start()
         times = self.run_for(600)
         waits = [round(late - soon, 1) for soon, late in pairwise(times)]
-        self.assertEqual([times[0], *waits[:5]], [0.1, 0.2, 0.4, 0.8, 1.0, 1.0])
+        self.assertEqual([times[0], *waits[:9]], [0.1, 0.2, *[0.4] * 7, 0.8])
         eager = [wait for time, wait in zip(times, waits, strict=False) if time < 119]
         self.assertEqual(max(eager), 1.0)
         self.assertEqual(waits[-3:], [10.0, 10.0, 10.0])

@@ -1,8 +1,8 @@
 """
 Attempts to reach a lost server again: their pauses, and the time that each may take.
 
-The pauses between them double up to a second, and after two minutes up to ten seconds, with a random
-part: clients of a server that was restarted must not return together.
+The pauses between them double up to 0.4 seconds, after three seconds up to a second, and after two minutes up to ten
+seconds, with a random part: clients of a server that was restarted must not return together.
 """
 
 from __future__ import annotations
@@ -22,8 +22,12 @@ from twisted_exec.api.status import APIError, Forbidden, GatewayTimeout, Interna
 from twisted_exec.control.backoff import Backoff
 
 FIRST_PAUSE_SECONDS = 0.1
+RESTART_PAUSE_SECONDS = 0.4
+"""The longest pause in the first :data:`RESTART_SECONDS`."""
+RESTART_SECONDS = 3.0
+"""Within this time a program that restarts is usually ready."""
 PAUSE_SECONDS = 1.0
-"""The longest pause in the first :data:`EAGER_SECONDS`."""
+"""The longest pause after that, in the first :data:`EAGER_SECONDS`."""
 EAGER_SECONDS = 120.0
 LATE_PAUSE_SECONDS = 10.0
 """The longest pause after the first :data:`EAGER_SECONDS`."""
@@ -72,8 +76,12 @@ class Pauses:
 
     def next_seconds(self, refusal: APIError | None = None) -> float:
         """Return how long to wait now, which may be the ``Retry-After`` of the last refusal."""
-        is_eager = self.passed_seconds < EAGER_SECONDS
-        seconds = self._backoff.pause(PAUSE_SECONDS if is_eager else inf)
+        passed_seconds = self.passed_seconds
+        longest_seconds = inf
+        if passed_seconds < EAGER_SECONDS:
+            may_restart = passed_seconds < RESTART_SECONDS
+            longest_seconds = RESTART_PAUSE_SECONDS if may_restart else PAUSE_SECONDS
+        seconds = self._backoff.pause(longest_seconds)
         requested_seconds = 0.0 if refusal is None else refusal.retry_after_seconds or 0.0
         return max(seconds, min(requested_seconds, RETRY_AFTER_SECONDS))
 

@@ -291,7 +291,7 @@ class OutageTests(ResumedCase):
         self.assertLess(located[0], 0.2)
         waits = [later - earlier for earlier, later in itertools.pairwise(located)]
         self.assertLess(max(waits), 1.1)
-        self.assertGreater(min(waits[4:]), 0.49)
+        self.assertGreater(min(waits[14:]), 0.49)
         self.wait(3)
         told = client.received()
         self.assertIn(

@@ -1,13 +1,16 @@
 /**
  * The waits between attempts to connect.
  *
- * The waits double from 0.1 s to 1 s, and after two minutes to 10 s; each is shortened at random by up to half, so that the
+ * The waits double from 0.1 s to 0.4 s, after three seconds to 1 s, and after two minutes to 10 s; each is shortened at random by up to half, so that the
  * clients of a server that was restarted do not return at once.  twisted_exec/control/retries.py has the same rules.
  */
 
 import { Backoff } from "../backoff.js";
 
 const FIRST_WAIT = 100;
+const RESTART_WAIT = 400;
+/** Within this time a program that restarts is usually ready. */
+const RESTART = 3_000;
 const EAGER_WAIT = 1_000;
 const EAGER = 120_000;
 const LATE_WAIT = 10_000;
@@ -81,8 +84,8 @@ export class Reconnecting {
 
   /** Wait for the next attempt, as long as the server asks for. */
   wait(retryAfterSeconds) {
-    const isEager = this.#clock.now() - this.#startedAt < EAGER;
-    const wait = this.#backoff.pause(isEager ? EAGER_WAIT : LATE_WAIT);
+    const passed = this.#clock.now() - this.#startedAt;
+    const wait = this.#backoff.pause(passed < RESTART ? RESTART_WAIT : passed < EAGER ? EAGER_WAIT : LATE_WAIT);
     const obeyed = Math.min(retryAfterSeconds * 1000, LONGEST_RETRY_AFTER);
     this.#arm(Math.max(wait, obeyed), () => this.#try());
   }
