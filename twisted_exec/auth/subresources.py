@@ -16,7 +16,7 @@ from twisted_exec.program.copies import replace
 from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.http.upgrade_server import requested_protocol
 from twisted_exec.streaming.location import Location
-from twisted_exec.streaming.passage import require_upgrade
+from twisted_exec.streaming.remotecommand.carriers import require_upgrade
 from twisted_exec.wire.session_terms import Right
 
 

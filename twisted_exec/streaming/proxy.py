@@ -1,5 +1,5 @@
 """
-The proxy of one program: the handler of its requests for streams.
+The proxy of one program: opening a stream through it, and the requests about open sessions.
 """
 
 from __future__ import annotations
@@ -10,19 +10,24 @@ from typing import TypeVar
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
-from twisted_exec.api.status import MethodNotAllowed, NotFound
+from twisted_exec.api.status import APIError, Conflict, MethodNotAllowed, NotFound
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.hop import Hop, HopSettings
 from twisted_exec.streaming.http.routes import WrongMethod
 from twisted_exec.streaming.http.session_requests import FurtherRequest, answer_all
 from twisted_exec.streaming.http.site import Request
+from twisted_exec.streaming.http.upgrade_server import requested_protocol
 from twisted_exec.streaming.interfaces import Ending
-from twisted_exec.streaming.location import IStreamLocator
-from twisted_exec.streaming.passage import Passage
+from twisted_exec.streaming.location import IStreamLocator, Location
+from twisted_exec.streaming.negotiation import Negotiation
+from twisted_exec.streaming.remotecommand.carriers import require_upgrade
+from twisted_exec.streaming.remotecommand.tunnel import tunnelled
 from twisted_exec.streaming.sessions.hop_messages import parse_ending
 from twisted_exec.streaming.sessions.hop_terms import parse_terms_query
-from twisted_exec.streaming.sessions.registry import Session, Sessions
+from twisted_exec.streaming.sessions.registry import Session, Sessions, StreamRequest
+from twisted_exec.streaming.sessions.resume_headers import CANNOT_RESUME, RequestedResumption
 from twisted_exec.wire.session_terms import Terms
+from twisted_exec.wire.upgrade import WEBSOCKET
 
 Change = TypeVar("Change", Ending, Terms)
 
@@ -52,11 +57,57 @@ class Proxy:
         """
         Answer a request for a stream; returns once it is open.
 
+        The steps are in this order, and none changes the result of an earlier one: the request
+        (:class:`RequestContext`), where it goes (:class:`Location`), the session, the request to the
+        next hop (:class:`~twisted_exec.streaming.negotiation.BackendRequest`), and the stream
+        (:class:`~twisted_exec.streaming.proxied.ProxiedStream`).
+
         :raises APIError: refused, here or by the next hop; the caller answers with it.
         """
         if context.request.method not in (b"GET", b"POST"):
             raise WrongMethod(context.request.method, [b"GET", b"POST"])
-        await Passage(self.hop, self.locator, context).run()
+        try:
+            await self._open(context)
+        except BaseException as problem:
+            context.unopened(problem)
+            raise
+        context.opened()
+
+    async def _open(self, context: RequestContext) -> None:
+        hop, user = self.hop, _turn_of(context)
+        locating, openings = self.sessions.locating, self.sessions.openings
+        life, seconds = hop.signs.life, hop.settings.wait_seconds
+        await locating.begin("", user, self.clock, seconds, [life])
+        # Only a few of a user's streams wait for their next hop, because what was decided for them
+        # grows old meanwhile.
+        try:
+            location = await self.locator.locate(context)
+            life.note()
+            pool, opener = context.subject.pool, _turn_of(context)
+            signs = [hop.signs.of(label) for label, _ in location.endpoints]
+            lives = [sign.life for sign in signs]
+            await openings.begin(pool, opener, self.clock, seconds, lives)
+        finally:
+            locating.end("", user)
+        try:
+            await self._carry(context, location)
+        finally:
+            openings.end(pool, opener)
+
+    async def _carry(self, context: RequestContext, location: Location) -> None:
+        resumption = _passable_resumption(context, location)
+        resumed = resumption.session if resumption is not None else ""
+        session = context.open_session(self.sessions, location.terms, context.ceiling, resumed)
+        session.is_continuation = context.continues_session
+        try:
+            if self.sessions.watcher is not None:
+                session.request = StreamRequest(context.via, context.options)
+            # Last, as in kube-apiserver: 401, 403, 404, and only then whether it is an upgrade.
+            upgrade = require_upgrade(context.request)
+            await Negotiation(self.hop, context, location, session, resumption).run(upgrade)
+        except BaseException as problem:
+            session.failed(problem)
+            raise
 
     async def end(self, context: RequestContext) -> None:
         """
@@ -102,3 +153,24 @@ class Proxy:
         if not theirs:
             raise NotFound("sessions", session, group="")
         return theirs
+
+
+def _turn_of(context: RequestContext) -> tuple[str, bool]:
+    """Return whose turn it is: a user's open sessions do not wait behind new ones."""
+    try:
+        return context.subject.user, context.continues_session
+    except APIError:
+        return context.subject.user, False  # a locator refuses it in its own order
+
+
+def _passable_resumption(context: RequestContext, location: Location) -> RequestedResumption | None:
+    """Return what the next hop learns about resuming the session."""
+    resumption = context.resumption
+    if resumption is None:
+        return None
+    upgrade = requested_protocol(context.request)
+    if location.resumes and upgrade == WEBSOCKET and not tunnelled(context.request):
+        return resumption
+    if upgrade and resumption.resume is not None:
+        raise Conflict(CANNOT_RESUME)
+    return None

@@ -35,8 +35,8 @@ from twisted_exec.streaming.hop import HopSettings
 from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.http.upgrade_server import requested_protocol
 from twisted_exec.streaming.location import IStreamLocator, Location
-from twisted_exec.streaming.passage import require_upgrade
 from twisted_exec.streaming.proxy import Proxy
+from twisted_exec.streaming.remotecommand.carriers import require_upgrade
 from twisted_exec.streaming.remotecommand.translate import requested_channels
 from twisted_exec.streaming.remotecommand.tunnel import tunnelled
 from twisted_exec.wire.stream_options import StreamOptions

@@ -30,6 +30,7 @@ from twisted_exec.wire.resume import RESUME_HEADER, Resumable
 from twisted_exec.wire.session_terms import FULL, TERMS_HEADER, Terms
 from twisted_exec.wire.stream_options import StreamOptions
 from twisted_exec.wire.upgrade import (
+    FORWARDED_UPGRADES,
     SPDY,
     WEBSOCKET,
     accept_key,
@@ -42,6 +43,8 @@ from twisted_exec.wire.upgrade import (
 )
 
 if TYPE_CHECKING:
+    from twisted.web.iweb import IRequest
+
     from twisted_exec.streaming.http.site import Request
     from twisted_exec.streaming.rejoinable_transport import Offer
     from twisted_exec.streaming.remotecommand.spdy_carrier import ServerSPDY
@@ -249,6 +252,23 @@ def upgrade_required() -> BadRequest:
     """Return the error for a stream request without an upgrade."""
     cause = {"reason": UPGRADE_CAUSE, "message": UPGRADE_REQUIRED}
     return BadRequest(UPGRADE_REQUIRED, details={"causes": [cause]})
+
+
+def require_upgrade(request: IRequest) -> bytes:
+    """
+    Return the protocol of an upgrade request: ``websocket`` or ``SPDY/3.1``.
+
+    :raises BadRequest: the request asks for no such upgrade, or has a body.
+    """
+    upgrade = requested_protocol(request)
+    if not upgrade:
+        raise upgrade_required()
+    if upgrade not in FORWARDED_UPGRADES:
+        name = upgrade[:64].decode("ascii", "replace")
+        raise BadRequest(f"cannot upgrade to {name!r}: only websocket and SPDY/3.1 pass here")
+    if request.content.read(1):
+        raise BadRequest("an upgrade request has no body")
+    return upgrade
 
 
 def choose_protocol(request: Request) -> str:
