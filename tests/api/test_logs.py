@@ -115,7 +115,7 @@ class ParseTests(SynchronousTestCase):
     def test_of_machines(self) -> None:
         """A machine has more options than a Pod, which drops them."""
         query = (
-            "fromOffset=5&toOffset=9&epoch=0123456789abcdef&state=3&plain=true&withoutHidden=true&frames=1"
+            "fromOffset=5&toOffset=9&epoch=0123456789abcdef&state=3&plain=true&frames=1"
             "&untilTime=2026-11-20T05%3A00%3A00.123456789Z"
         )
         expected = LogOptions(
@@ -124,7 +124,6 @@ class ParseTests(SynchronousTestCase):
             epoch="0123456789abcdef",
             state=3,
             plain=True,
-            without_hidden=True,
             frames=True,
             until_nanoseconds=MOMENT,
         )
@@ -173,7 +172,6 @@ class ParseTests(SynchronousTestCase):
             LogOptions,
             boot=st.none() | st.integers(-9, 9),
             plain=st.booleans(),
-            without_hidden=st.booleans(),
         )
         | st.builds(
             LogOptions,

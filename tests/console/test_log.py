@@ -458,46 +458,6 @@ class PlainTests(LogCase):
         self.assertNotIn(b"\r", text)
 
 
-class HiddenTests(LogCase):
-    """Logs without the output that screens do not show."""
-
-    def test_hidden(self) -> None:
-        """A NUL takes the place of each hidden byte, so that colours and offsets stay; other logs have all bytes."""
-        printed = b"\x1b[1m$ printf mark\r\nid\r\nroot\r\n"
-        self.at(1, printed)
-        self.journal.hide([(6, 19)])
-        shown = b"\x1b[1m$ " + b"\0" * 13 + b"id\r\nroot\r\n"
-        self.assertEqual(self.log(without_hidden=True), shown)
-        self.assertEqual(self.log(without_hidden=True, from_offset=8, to_offset=23), shown[8:23])
-        for count in (2, 3):
-            self.assertEqual(self.log(without_hidden=True, tail_lines=count), shown)
-            self.assertEqual(self.log(plain=True, tail_lines=count), b"$ id\nroot\n")
-        self.assertEqual(self.log(without_hidden=True, tail_lines=1), b"root\r\n")
-        self.assertEqual(self.log(), printed)
-
-    def test_times(self) -> None:
-        """The time of a line is that of its end, which no hidden newline is."""
-        self.at(1, b"$ mark\r\n")
-        self.journal.hide([(2, 8)])
-        self.at(9, b"id\r\n")
-        stamp = b"1970-01-01T00:00:09.000000000Z "
-        text = self.log(without_hidden=True, timestamps=True)
-        self.assertEqual(text, stamp + b"$ " + b"\0" * 6 + b"id\r\n")
-        self.assertEqual(self.log(plain=True, timestamps=True), stamp + b"$ id\n")
-        reader = self.reader(without_hidden=True, timestamps=True, to_offset=4)
-        self.assertEqual(rest(reader), stamp + b"$ \0\0")
-
-    def test_undecided(self) -> None:
-        """Output that may be hidden waits until that is known."""
-        self.at(1, b"$ mark\r\n")
-        self.journal.hold_back(2)
-        reader = self.reader(without_hidden=True, follow=True)
-        self.assertEqual(rest(reader), b"$ ")
-        self.journal.hide([(2, 8)])
-        self.journal.hold_back(None)
-        self.assertEqual(rest(reader), b"\0" * 6)
-
-
 class ContinueTests(LogCase):
     """Logs that are continued from a frame."""
 

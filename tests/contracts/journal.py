@@ -9,7 +9,7 @@ from typing import Any
 from zope.interface.verify import verifyObject
 
 from tests import soak
-from twisted_exec.journal.interfaces import Boot, EventKind, IJournal, missing_bytes, without_hidden
+from twisted_exec.journal.interfaces import Boot, EventKind, IJournal, missing_bytes
 
 SECOND = 1_000_000_000
 
@@ -195,46 +195,6 @@ class JournalContract:
         self.assertEqual(events, expected)
         kinds = [each.kind for each in journal.events(1, 5)]
         self.assertEqual(kinds, [EventKind.SIZE, EventKind.JOIN])
-
-    def test_hidden(self: Any) -> None:
-        """Hidden output is known by its offsets, however much of it there is, and still read."""
-        journal = self.make_journal()
-        ranges = []
-        for number in range(600):
-            journal.append(b"# wrap ls\r\n")
-            begin = number * 11
-            self.assertEqual(journal.hidden(begin, begin + 11), ())
-            journal.hide([(begin + 2, begin + 7), (begin + 9, begin + 10)])
-            ranges += [(begin + 2, begin + 7), (begin + 9, begin + 10)]
-        for number in (0, 1, 300, 598, 599):
-            begin = number * 11
-            expected = ranges[number * 2 : number * 2 + 2]
-            self.assertEqual(list(journal.hidden(begin, begin + 11)), expected, number)
-            self.assertEqual(list(journal.hidden(begin + 6, begin + 9)), expected[:1])
-            self.assertEqual(list(journal.hidden(begin + 7, begin + 9)), [])
-            output = journal.read(begin, 11)
-            shown = without_hidden(journal, begin, output)
-            self.assertEqual((output, shown), (b"# wrap ls\r\n", b"# \0\0\0\0\0ls\0\n"))
-            self.assertEqual(without_hidden(journal, begin + 3, output[3:8]), b"\0\0\0\0l")
-        journal.close()
-        journal.hide([(0, 1)])
-        self.assertEqual(list(journal.hidden(0, 1)), [])
-
-    def test_held_back(self: Any) -> None:
-        """Output that is held back from screens is read by others, and its release is an event."""
-        journal = self.make_journal()
-        journal.append(b"abc")
-        self.assertEqual(journal.shown_end, 3)
-        journal.hold_back(3)
-        ends: list[tuple[int, int]] = []
-        journal.watch(lambda: ends.append((journal.shown_end, journal.end)))
-        journal.append(b"def")
-        self.assertEqual(journal.read(3, 3), b"def")
-        journal.hold_back(5)
-        journal.hold_back(4)
-        journal.hold_back(None)
-        journal.hold_back(None)
-        self.assertEqual(ends, [(3, 6), (5, 6), (6, 6)])
 
     def test_missed(self: Any) -> None:
         """Output that was never seen leaves a mark, and no offset."""

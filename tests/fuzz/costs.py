@@ -42,7 +42,6 @@ from twisted_exec.screens.state import for_terminals
 from twisted_exec.shipping.lines import read_lines
 from twisted_exec.wire.errors import RemoteProtocolError
 from twisted_exec.wire.escape_sequences import PlainLines, QueryFilter, Stripper, strip
-from twisted_exec.wire.shell_run import WAKE, Echoes, RunReader, command_lines, probe
 from twisted_exec.wire.telnet import Option, TelnetClient
 from twisted_exec.wire.terminal_modes import Modes
 
@@ -149,24 +148,6 @@ def _run() -> Feed:
     return script.received
 
 
-def _echo() -> Feed:
-    """The search for the echo of a run, which ends behind much output, over and over."""
-    reader, offset = RunReader("1a2b3c4d"), 0
-    typed = [probe("1a2b3c4d"), *command_lines("true", "1a2b3c4d")]
-    lines = reader.feed(b"".join([WAKE, *(line + b"\r" for line in typed)]))
-    echoes = Echoes()
-
-    def feed(data: bytes) -> None:
-        nonlocal offset
-        if not echoes:
-            for line in lines:
-                echoes.expect(line)
-        echoes.feed(offset, data)
-        offset += len(data)
-
-    return feed
-
-
 def _grep() -> Feed:
     return LogOutput(lambda data: None, Search(_PATTERNS[1]), has_colours=True).feed
 
@@ -233,7 +214,6 @@ def _emulator() -> Feed:
 READERS: dict[str, Callable[[], Feed]] = {
     "alerts": _alerts,
     "answers": _answers,
-    "echo": _echo,
     "emulator": _emulator,
     "expect": _expect,
     "grep": _grep,

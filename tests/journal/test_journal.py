@@ -33,31 +33,6 @@ class DiskJournalTests(JournalContract, SynchronousTestCase):
         return Journal(lambda: self.now, self.disk)
 
 
-class HiddenTests(SynchronousTestCase):
-    """What another process knows of hidden output."""
-
-    def test_reopened(self) -> None:
-        """Hidden output stays hidden, also in segments that were sealed and behind much further output."""
-        self.addCleanup(close_segments)
-        path = self.mktemp()
-        journal = Journal(disk=(disk := ManualDisk(path)))
-        for number in range(40):
-            journal.append(b"wrap" + b"x" * 99_996)
-            journal.hide([(number * 100_000, number * 100_000 + 4)])
-        self.assertTrue(disk.full)
-        disk.seal_all()
-        again = Journal(disk=ManualDisk(path, run=2))
-        again.append(b"y" * 10)
-        again.hide([(4_000_000, 4_000_003)])
-        for first, last in (
-            (0, 4),
-            (2_000_000, 2_000_004),
-            (3_900_000, 3_900_004),
-            (4_000_000, 4_000_003),
-        ):
-            self.assertEqual(list(again.hidden(first - 10, last + 10)), [(first, last)])
-
-
 class LateThread(AtOnce):
     """
     The thread of a disk.

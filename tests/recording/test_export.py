@@ -51,12 +51,6 @@ class ExportTests(SynchronousTestCase):
             [(0, "o", b"U-Boot"), (0, "r", b"100x30"), (0, "o", b"a"), (SECOND, "o", b"b")],
         )
 
-    def test_hidden(self) -> None:
-        """A recording has the output that screens do not show."""
-        self.journal.append(b"printf")
-        self.journal.hide([(0, 6)])
-        self.assertEqual(self.content(), [(0, "o", b"printf")])
-
     def test_sealed_segments(self) -> None:
         """A recording of sealed segments has the same content as one of open segments."""
         for number in range(30):

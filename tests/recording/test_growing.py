@@ -33,7 +33,7 @@ steps = st.lists(
     st.one_of(
         st.binary(min_size=1, max_size=20),
         st.sampled_from(["é".encode()[:1], "é".encode()[1:], b"x" * 70_000, b"y" * 1_100_000]),
-        st.sampled_from(["tick", "size", "join", "type", "hide", "sign", "renew"]),
+        st.sampled_from(["tick", "size", "join", "type", "sign", "renew"]),
     ),
     max_size=25,
 )
@@ -113,8 +113,6 @@ class RenderTests(SynchronousTestCase):
                 grown.journal.joined("s1", "ada", "writer")
             elif step == "type":
                 self.assertTrue(grown.journal.typed("s1", b"ls\r", echoed=False))
-            elif step == "hide":
-                grown.journal.hide([(0, 3)])
             elif step == "renew":
                 grown.signer = signer("metal-b")
             else:
@@ -127,7 +125,6 @@ class RenderTests(SynchronousTestCase):
         for text in texts:
             self.assertTrue(whole.startswith(text))
         self.assertEqual(played(whole), printed)
-        self.assertNotIn(b"hidden", whole)
         report = verify(io.BytesIO(whole), trust())
         self.assertTrue(report.is_closed)
         self.assertEqual(report.head.offset, grown.journal.end)

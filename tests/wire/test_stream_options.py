@@ -56,20 +56,6 @@ class StreamOptionsTests(SynchronousTestCase):
             self.assertEqual(again.query(), forwarded)
             self.assertEqual(again.channels, options.channels)
 
-    def test_run(self) -> None:
-        """The nonce of a run is passed on; what is no nonce is left out."""
-        options = StreamOptions.of({b"stdin": [b"true"], b"run": [b"0a1b2c3d"]})
-        self.assertEqual((options.run, options.query()), ("0a1b2c3d", b"stdin=true&run=0a1b2c3d"))
-        for value in (
-            b"",
-            b"0a1b2c3",
-            b"0A1B2C3D",
-            b"0a1b2c3d\n",
-            b"0a1b2c3d&force=true",
-            b"\xff" * 8,
-        ):
-            self.assertEqual(StreamOptions.of({b"run": [value]}), StreamOptions(), value)
-
     def test_nothing(self) -> None:
         """A request without streams leaves the channels open."""
         for query in ({}, {b"tty": [b"true"]}, {b"stdin": [b"false"]}, {b"stdin": [b"0"]}):

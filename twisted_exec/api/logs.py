@@ -66,10 +66,6 @@ QUERY: Mapping[str, Schema] = {
     ),
     "toOffset": integer("Offset of the byte behind the last to return.", minimum=0),
     "untilTime": moment("Only return lines that ended before this time."),
-    "withoutHidden": boolean(
-        "Return a NUL for each byte that screens do not show, such as those that kubectl console --run types around its "
-        "command."
-    ),
 }
 """Query parameters for a machine."""
 
@@ -106,8 +102,7 @@ class LogOptions:
     :param epoch: the journal that the offsets belong to.
     :param frames: return frames, see :mod:`twisted_exec.wire.log_frames`.
     :param state: the state of the frame before ``from_offset``.
-    :param plain: remove escape sequences and control characters, and output that screens do not show.
-    :param without_hidden: return NULs for output that screens do not show.
+    :param plain: remove escape sequences and control characters.
     """
 
     follow: bool = False
@@ -124,7 +119,6 @@ class LogOptions:
     until_nanoseconds: int | None = None
     epoch: str | None = None
     plain: bool = False
-    without_hidden: bool = False
     frames: bool = False
     state: int | None = None
 
@@ -136,7 +130,6 @@ class LogOptions:
             ("timestamps", self.timestamps),
             ("previous", self.previous),
             ("plain", self.plain),
-            ("withoutHidden", self.without_hidden),
             ("frames", self.frames),
         ):
             if flag:
@@ -219,7 +212,6 @@ def parse(args: Args, machine: str) -> LogOptions:
         until_nanoseconds=_time(args, "untilTime"),
         epoch=_text(args, "epoch"),
         plain=_flag(args, "plain"),
-        without_hidden=_flag(args, "withoutHidden"),
         frames=_flag(args, "frames"),
         state=_value(args, "state", _integer),
     )

@@ -10,7 +10,6 @@ from twisted_exec.api.display import display_name
 from twisted_exec.console import acts
 from twisted_exec.console.echo_time import EchoUser
 from twisted_exec.console.floor import Floor, Participant
-from twisted_exec.console.hidden_echo import HiddenEcho
 from twisted_exec.console.interfaces import IConsoleRecorder
 from twisted_exec.console.interruption import Interruption
 from twisted_exec.console.notices import GETS_INPUT, RESTARTED, TYPED_AFTER, TYPED_BEFORE
@@ -29,7 +28,6 @@ from twisted_exec.streaming.interfaces import (
 from twisted_exec.streaming.remotecommand.input_notices import TELL_AGAIN_SECONDS
 from twisted_exec.wire.marks import Notice, NoticeKind, not_sent
 from twisted_exec.wire.session_terms import Terms
-from twisted_exec.wire.shell_run import RunReader
 from twisted_exec.wire.typed_keys import DroppedKeys, is_typed, keys_discarded
 
 _NOT_WRITTEN = "the console cannot be recorded: its input cannot be written"
@@ -66,7 +64,6 @@ class InputConsole(Protocol):
     clock: IReactorTime
     limits: ConsoleLimits
     recorder: IConsoleRecorder
-    hidden_echo: HiddenEcho
     interruption: Interruption
     last_output_at: float
 
@@ -87,14 +84,12 @@ class ViewerInput:
 
     :ivar is_behind: input that arrives now may have been typed before the machine started again.
     :ivar bytes_to_machine: accepted input, for audit.
-    :ivar run: reads the input of a session that runs one command.
     """
 
     def __init__(self, viewer: InputViewer, console: InputConsole) -> None:
         self._viewer, self._console = viewer, console
         self.is_interrupted = self.is_behind = False
         self.bytes_to_machine = 0
-        self.run: RunReader | None = None
         self._restarted_at = 0  # for a user who is behind
         self._missing_people = ""
         self._discarded: Ending | None = None  # for a script whose input was discarded
@@ -117,21 +112,10 @@ class ViewerInput:
             return
         self._is_told = False  # the user does not expect that later input is discarded
         self.bytes_to_machine += len(data)
-        if self.run is not None:
-            self._feed_run(self.run, data)
         self._console.typed(data, self._viewer)
         if self._viewer.terms.input_rate:
             self._console.input_rate.charge(len(data) / self._viewer.terms.input_rate)
             self._tell_slowed()
-
-    def _feed_run(self, run: RunReader, data: bytes) -> None:
-        hidden_echo = self._console.hidden_echo
-        for line in run.feed(data):
-            hidden_echo.typed(line)
-        if run.begun is not None:
-            hidden_echo.typed(run.begun)
-        else:
-            hidden_echo.abandoned()
 
     def _tell_slowed(self) -> None:
         terms = self._viewer.terms

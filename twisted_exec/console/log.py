@@ -19,7 +19,7 @@ from twisted.logger import Logger
 from twisted_exec.api.logs import LogOptions
 from twisted_exec.api.status import BadRequest
 from twisted_exec.api.times import stamp
-from twisted_exec.journal.interfaces import Boot, IReadableJournal, missing_bytes, without_hidden
+from twisted_exec.journal.interfaces import Boot, IReadableJournal, missing_bytes
 from twisted_exec.journal.when_answered import when_answered
 from twisted_exec.program.disk_thread import Unanswered
 from twisted_exec.program.turns import ShortTurns
@@ -58,7 +58,6 @@ class JournalLogReader:
         self._journal, self._options = journal, options
         state = options.state or 0
         self._begins_line = not state & MID_LINE
-        self._hides = options.plain or options.without_hidden
         self._plain: PlainLines | None = None
         if options.plain:
             self._plain = PlainLines(not self._begins_line, bool(state & RETURNED))
@@ -148,17 +147,11 @@ class JournalLogReader:
             limit = _STAMPED_BYTES if self._plain is None else _PLAIN_STAMPED_BYTES
         if self._end is not None:
             limit = min(limit, self._end - self._offset)
-        if self._hides:
-            limit = min(limit, self._journal.shown_end - self._offset)
-        data = self._output(self._offset, limit) if limit > 0 else b""
+        data: bytes = self._journal.read(self._offset, limit) if limit > 0 else b""
         if self._plain is not None and self._offset + len(data) < self._journal.end:
             # With the line's end, its text is final; later output edits a line of which a part was given.
             data = data[: data.rfind(_NEWLINE) + 1] or data
         return data
-
-    def _output(self, offset: int, limit: int) -> bytes:
-        data: bytes = self._journal.read(offset, limit)
-        return without_hidden(self._journal, offset, data) if self._hides else data
 
     def _text(self, data: bytes) -> bytes:
         if self._options.timestamps:
@@ -200,7 +193,7 @@ class JournalLogReader:
             at = self._offset + len(data)
             if len(data) - start >= _LONG_BYTES or at >= self._journal.end:
                 return start
-            more = self._output(at, _AHEAD_BYTES)
+            more = self._journal.read(at, _AHEAD_BYTES)
             if not more:  # a gap, or the disk does not answer
                 return start
             data += more
@@ -238,8 +231,7 @@ async def selected_range(
     lowest = first
     if options.tail_lines is not None:
         end = journal.end if last is None else max(first, last)
-        hides = options.plain or options.without_hidden
-        lowest = await _last_lines(journal, options.tail_lines, first, end, turns, hides=hides)
+        lowest = await _last_lines(journal, options.tail_lines, first, end, turns)
     since = options.since(journal.now())
     if since is not None:
         lowest = max(lowest, journal.printed_since(since))
@@ -247,33 +239,22 @@ async def selected_range(
 
 
 async def _last_lines(
-    journal: IReadableJournal, count: int, first: int, end: int, turns: ShortTurns, *, hides: bool
+    journal: IReadableJournal, count: int, first: int, end: int, turns: ShortTurns
 ) -> int:
     """Return where the last ``count`` lines (:data:`LINES`) between two offsets begin."""
-    lowest, last = _lowest(journal, count, first, end, hides=hides), end
+    lowest: int = max(first, journal.last_lines(count, end))
+    last = end
     while last > lowest:
         await turns.breathe()
         begin, output = _before(journal, lowest, last)
         if begin > lowest and (line := LINES.match(output)) and line.end() < len(output):
             # Not from within a line, because a sequence may begin before.
             begin, output = begin + line.end(), output[line.end() :]
-        if hides:
-            output = without_hidden(journal, begin, output)
         starts = [begin + each for each in line_starts(output) if begin + each < end]
         if len(starts) >= count:
             return starts[-count]
         count -= len(starts)
         last = begin
-        if last <= lowest and hides and journal.hidden(lowest, end):
-            lowest = _lowest(journal, count, first, last, hides=hides)
-    return lowest
-
-
-def _lowest(journal: IReadableJournal, count: int, first: int, end: int, *, hides: bool) -> int:
-    # The journal has counted only newlines, also hidden ones, which end no line.
-    lowest: int = max(first, journal.last_lines(count, end))
-    while hides and lowest > first and (ranges := journal.hidden(lowest - 1, lowest)):
-        lowest = max(first, journal.last_lines(1, ranges[0][0]))
     return lowest
 
 

@@ -17,7 +17,7 @@ from contextlib import suppress
 
 from twisted.internet.interfaces import IDelayedCall
 
-from twisted_exec.journal.interfaces import IReadableJournal, missing_bytes, without_hidden
+from twisted_exec.journal.interfaces import IReadableJournal, missing_bytes
 from twisted_exec.streaming.interfaces import IAttachmentTransport, IMarkTransport, Position
 from twisted_exec.wire.escape_sequences import LOOKBACK_BYTES, QueryFilter
 from twisted_exec.wire.marks import At, Attendance, Notice, NoticeKind
@@ -290,8 +290,7 @@ class ViewerOutput:
     @property
     def _end(self) -> int:
         """Where the output for this stream ends at present."""
-        journal = self._journal
-        end: int = journal.shown_end if self._is_terminal else journal.end
+        end: int = self._journal.end
         return end if self.last is None else min(end, self.last)
 
     @property
@@ -328,8 +327,6 @@ class ViewerOutput:
             return False
         try:
             data = self._journal.read(self.offset, min(limit, end - self.offset))
-            if self._is_terminal:
-                data = without_hidden(self._journal, self.offset, data)
         except (ValueError, OSError):
             data = b""  # older than everything that is retained, or the disk does not answer
         if not data:

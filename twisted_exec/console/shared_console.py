@@ -23,7 +23,6 @@ from twisted_exec.console.acts import Act, ActReports, ignore
 from twisted_exec.console.answers import SESSION, Answers
 from twisted_exec.console.echo_time import EchoTime, EchoUser
 from twisted_exec.console.floor import Floor
-from twisted_exec.console.hidden_echo import HiddenEcho
 from twisted_exec.console.interfaces import IConsoleRecorder, IRecoveringTransport
 from twisted_exec.console.interruption import Interruption
 from twisted_exec.console.line import Line, LineEnded
@@ -139,7 +138,6 @@ class SharedConsole(Living[ConsoleLife]):
         self._viewers = Viewers(self)
         self._pacing = Pacing(clock, self.journal, self._viewers, limits.pace_bytes)
         self._echo_time = EchoTime(clock)
-        self.hidden_echo = HiddenEcho(clock, self.journal, self._show)
         self._answers: Answers | None = None
         if answers_queries:
             self._answers = Answers(clock, lambda: self.size, self._answer)
@@ -301,7 +299,7 @@ class SharedConsole(Living[ConsoleLife]):
             self._is_silent = False
             if self._before_output is not None:
                 self._before_output()
-        self.hidden_echo.append(data)
+        self.journal.append(data)
         self.last_output_at = self.clock.seconds()
         newest_to_skip = self.journal.end - self.limits.lag_bytes
         for viewer in self._viewers:
@@ -319,10 +317,6 @@ class SharedConsole(Living[ConsoleLife]):
                 self._answers.forget()
             else:
                 self._answers.printed(data)
-
-    def _show(self) -> None:
-        for viewer in self._viewers:
-            viewer.output.pump()
 
     def _answer(self, answer: bytes) -> None:
         line = self._line
@@ -449,7 +443,6 @@ class SharedConsole(Living[ConsoleLife]):
         line, self._line = self._line, None
         self._line_writable = False
         self._echo_time.forget()
-        self.hidden_echo.stop()
         self._pacing.stop()
         if self._breaking is not None:
             self._breaking.cancel()

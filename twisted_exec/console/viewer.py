@@ -42,7 +42,6 @@ from twisted_exec.streaming.interfaces import (
 from twisted_exec.streaming.remotecommand.input_notices import NO_BREAK
 from twisted_exec.wire.marks import Attendance, Notice, NoticeKind
 from twisted_exec.wire.session_terms import FULL, Right, Terms
-from twisted_exec.wire.shell_run import RunReader
 from twisted_exec.wire.stream_options import StreamOptions
 
 _STALLED_SECONDS = 10.0
@@ -244,8 +243,6 @@ class Viewer:
     def attached(self, transport: IAttachmentTransport) -> None:
         self._use(transport)
         self.terms, self.joined_as = transport.terms, self._session
-        if transport.options.run:
-            self.input.run = RunReader(transport.options.run)
         self.has_plain_client = not self.reads_marks
         self._viewers.join(self)
         self._role_at_start = self._role

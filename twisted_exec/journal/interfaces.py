@@ -22,7 +22,6 @@ class EventKind(StrEnum):
     LEAVE = "leave"
     ROLE = "role"
     INPUT = "input"
-    HIDDEN = "hidden"
 
 
 @dataclass(frozen=True)
@@ -42,8 +41,6 @@ class Event:
     * ``role``: ``session``, ``user``, ``role``
     * ``input``, only while a recording needs it: ``session``; ``data``, the bytes in Base64; and
       ``echoed``, whether the bytes are only input that the machine has echoed
-    * ``hidden``: ``ranges``, pairs of an offset and a number of bytes that screens and plain text leave out; they were
-      printed before the event
 
     :param offset: the offset of the first byte that was printed after the event; of a gap, the
         offset at which it begins.
@@ -98,17 +95,12 @@ class IReadableJournal(Interface):
     Each byte has an offset (64 bits) that is never used for another byte of the same epoch.
 
     These methods raise :class:`OSError` if files cannot be read at present: :meth:`last_bytes`,
-    :meth:`last_lines`, :meth:`line_start`, :meth:`time_at`, :meth:`printed_since`, :meth:`boots`, :meth:`hidden` and
-    :meth:`events`. The error is :class:`.Unanswered` if the disk does not answer; the watchers are
+    :meth:`last_lines`, :meth:`line_start`, :meth:`time_at`, :meth:`printed_since`, :meth:`boots` and :meth:`events`. The error is :class:`.Unanswered` if the disk does not answer; the watchers are
     called when it does.
     """
 
     start = Attribute("Offset of the oldest retained byte (int).")
     end = Attribute("Offset of the next byte (int).")
-    shown_end = Attribute(
-        "Where the output for screens ends at present (int): ``end``, or before output of which"
-        " :meth:`IWritableJournal.hide` may hide a part."
-    )
     epoch = Attribute(
         "16 hexadecimal digits (str); another journal of the same machine has another epoch."
     )
@@ -184,13 +176,6 @@ class IReadableJournal(Interface):
 
     def boots() -> Sequence[Boot]:
         """Return the boots that are known, the newest last; the first may be before ``start``."""
-
-    def hidden(first: int, last: int) -> Sequence[tuple[int, int]]:
-        """
-        Return the ranges between two offsets that :meth:`IWritableJournal.hide` has hidden.
-
-        :raises OSError: the journal cannot be read at present.
-        """
 
     def events(first: int, last: int, kind: EventKind | None = None) -> Iterator[Event]:
         """
@@ -271,19 +256,6 @@ class IWritableJournal(Interface):
         :param echoed: the machine has echoed it; else it is recorded before the machine gets it.
         """
 
-    def hold_back(offset: int | None) -> None:
-        """
-        Set :attr:`IReadableJournal.shown_end`; ``None`` for ``end``. Calls the watchers when it
-        grows.
-        """
-
-    def hide(ranges: Sequence[tuple[int, int]]) -> None:
-        """
-        Leave output that has only just been printed out of screens and plain text from now on.
-
-        :param ranges: offsets of the first byte and behind the last byte.
-        """
-
 
 class IFollowedJournal(IReadableJournal):
     """A journal whose readers save how far they have read."""
@@ -333,20 +305,3 @@ def recent_offset(journal: IReadableJournal, count: int) -> int:
         return int(journal.last_bytes(count))
     except OSError:
         return int(journal.next_available(journal.end - count))
-
-
-def without_hidden(journal: IReadableJournal, offset: int, output: bytes) -> bytes:
-    """
-    Return output with a NUL for each hidden byte: terminals and plain text ignore it, and offsets stay right.
-
-    :param offset: that of the first byte.
-    :raises OSError: as of :meth:`IReadableJournal.hidden`.
-    """
-    ranges = journal.hidden(offset, offset + len(output))
-    if not ranges:
-        return output
-    shown = bytearray(output)
-    for first, last in ranges:
-        first, last = max(0, first - offset), min(len(output), last - offset)
-        shown[first:last] = bytes(max(0, last - first))
-    return bytes(shown)

@@ -28,7 +28,6 @@ from twisted_exec.api.display import reason_of
 from twisted_exec.journal.cursors import FileCursor, MemoryCursor
 from twisted_exec.journal.files import UNSYNCED_BYTES, JournalFiles, ahead_of_all
 from twisted_exec.journal.front import Unwritten
-from twisted_exec.journal.hidden import HiddenRanges, event_data
 from twisted_exec.journal.interfaces import (
     Boot,
     Event,
@@ -118,8 +117,6 @@ class Journal:
         "_disk",
         "_events",
         "_files",
-        "_held_from",
-        "_hidden",
         "_last_time",
         "_mark",
         "_reading",
@@ -158,8 +155,6 @@ class Journal:
         self._boots: list[Boot] | None = None
         self._cursors: dict[str, MemoryCursor] | None = None
         self._watchers: dict[Callable[[], None], None] = {}
-        self._held_from: int | None = None
-        self._hidden: HiddenRanges | None = None
 
     # The disk.
 
@@ -711,33 +706,6 @@ class Journal:
         recent = of_kind(self._events or (), kind)
         events += [each for each in recent if first <= each.offset <= last]
         return iter(events)
-
-    @property
-    def shown_end(self) -> int:
-        """See :class:`.IReadableJournal`."""
-        end = self.end
-        return end if self._held_from is None else min(self._held_from, end)
-
-    def hold_back(self, offset: int | None) -> None:
-        if offset != self._held_from:
-            before, self._held_from = self.shown_end, offset
-            if self.shown_end > before:
-                self._notify()
-
-    def hide(self, ranges: Sequence[tuple[int, int]]) -> None:
-        if self.closed:
-            return
-        self._hidden_ranges().add(ranges)
-        self._record(EventKind.HIDDEN, ranges=event_data(ranges))
-
-    def hidden(self, first: int, last: int) -> Sequence[tuple[int, int]]:
-        events = partial(self.events, kind=EventKind.HIDDEN)
-        return self._hidden_ranges().between(first, last, events)
-
-    def _hidden_ranges(self) -> HiddenRanges:
-        if self._hidden is None:
-            self._hidden = HiddenRanges(self.end)
-        return self._hidden
 
     def cursor(self, name: str) -> ICursor:
         if not _CURSOR.fullmatch(name):

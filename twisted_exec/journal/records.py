@@ -58,7 +58,6 @@ class RecordKind(IntEnum):
     MOVE = 8
     INDEX = 9
     INPUT = 10
-    HIDDEN = 11
 
 
 _EVENT_KINDS = {RecordKind[kind.name]: kind for kind in EventKind}

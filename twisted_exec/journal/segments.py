@@ -100,7 +100,7 @@ class OpenSegment:
         self._descriptor: int | None = None
         self._is_writable = False
         self._positions: array[int] | None = None
-        self._cached: dict[EventKind, list[Event]] = {}  # each new viewer needs them
+        self._gaps: list[Event] | None = None  # each new viewer needs them
 
     @classmethod
     def create(cls, layer: Any, path: str, header: Header, gap: Event | None = None) -> OpenSegment:
@@ -283,8 +283,8 @@ class OpenSegment:
         self._events_count += 1
         if event.kind == EventKind.BOOT:
             self.boots = event.data["number"]
-        elif (cached := self._cached.get(event.kind)) is not None:  # type: ignore[call-overload]
-            cached.append(event)
+        elif event.kind == EventKind.GAP and self._gaps is not None:
+            self._gaps.append(event)
 
     def _write(self, data: bytes, position: int) -> None:
         while data:
@@ -432,11 +432,11 @@ class OpenSegment:
         return Block(first, b"".join(parts), times)
 
     def events(self, kind: EventKind | None = None) -> Sequence[Event]:
-        if kind not in (EventKind.GAP, EventKind.HIDDEN):
+        if kind is not EventKind.GAP:
             return self._read_events(kind)
-        if kind not in self._cached:
-            self._cached[kind] = self._read_events(kind)
-        return list(self._cached[kind])
+        if self._gaps is None:
+            self._gaps = self._read_events(kind)
+        return list(self._gaps)
 
     def _read_events(self, kind: EventKind | None) -> list[Event]:
         number = None if kind is None else RecordKind[kind.name]

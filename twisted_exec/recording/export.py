@@ -17,9 +17,6 @@ HEAD_BYTES = 4 << 20
 _MERGED_BYTES = 64 << 10
 _DEFAULT_SIZE: Mapping[str, int] = {"columns": 80, "rows": 24}
 
-_LEFT_OUT = (EventKind.INPUT, EventKind.HIDDEN)
-"""Input is for the recordings that asked for it; a recording has all output, also what screens do not show."""
-
 
 class NothingPrinted(Exception):
     """
@@ -85,7 +82,7 @@ def export(
             if entry.offset - signed >= HEAD_BYTES:
                 yield writer.sign_head(now())
                 signed = entry.offset
-        elif entry.kind not in _LEFT_OUT:
+        elif entry.kind != EventKind.INPUT:  # which is for the recordings that asked for it
             yield writer.event(entry)
     if writer is None:
         raise NothingPrinted("the journal has no output in this range", *_extent(journal))

@@ -92,7 +92,7 @@ class GrowingRecording:
         """
         Return the text of an entry, empty if the recording leaves it out; ``None`` is no entry.
 
-        A recording leaves out input, unless it was made with it.  It has all output, also what screens do not show.
+        A recording leaves out input, unless it was made with it.
         """
         if entry is None:
             return b""
@@ -103,8 +103,6 @@ class GrowingRecording:
             kind = "masked" if entry.data["echoed"] else "all"
             if self.input != kind:
                 return b""
-        if entry.kind == EventKind.HIDDEN:
-            return b""
         return writer.event(entry)
 
     def writer(self, signer: Signing) -> RecordingWriter:

@@ -18,7 +18,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted_exec.api.screens import ScreenOptions
 from twisted_exec.api.status import BadRequest, ServiceUnavailable
 from twisted_exec.api.times import stamp
-from twisted_exec.journal.interfaces import Event, EventKind, IReadableJournal, without_hidden
+from twisted_exec.journal.interfaces import Event, EventKind, IReadableJournal
 from twisted_exec.journal.when_answered import when_answered
 from twisted_exec.program.disk_thread import Unanswered
 from twisted_exec.program.turns import ShortTurns
@@ -119,7 +119,7 @@ async def _end(journal: IReadableJournal, options: ScreenOptions, turns: ShortTu
         return offset
     moment = options.at_nanoseconds
     if moment is None:
-        return int(journal.shown_end)
+        return int(journal.end)
     if journal.start and journal.time_at(journal.start) > moment:
         oldest = stamp(journal.time_at(journal.start))
         raise BadRequest(
@@ -183,7 +183,7 @@ class _History:
             if not data:
                 raise Unanswered  # the journal has this output, but the disk does not answer
             self._pieces.append(_Piece(offset, len(self.output)))
-            self.output += without_hidden(self._journal, offset, data)
+            self.output += data
             offset += len(data)
 
     def resizes(self) -> Sequence[Resize]:

@@ -8,13 +8,10 @@ of ``k8s.io/kubelet/pkg/cri/streaming/remotecommand/httpstream.go``.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from twisted_exec.wire.channel import Channel
-
-_NONCE = re.compile(r"[0-9a-f]{8}\Z")
 
 Query = Mapping[bytes, list[bytes]]
 
@@ -36,7 +33,6 @@ class StreamOptions:
     :param observe: begin as an observer, who may ask for the role of the writer later.
     :param force: take over from a user who has the floor.
     :param input_ended: the session begins as if its input had just ended.
-    :param run: the nonce of the only command that the session runs (:mod:`.shell_run`); may be empty.
     """
 
     channels: frozenset[Channel] | None = None
@@ -45,7 +41,6 @@ class StreamOptions:
     observe: bool = False
     force: bool = False
     input_ended: bool = False
-    run: str = ""
 
     @classmethod
     def of(cls, query: Query) -> StreamOptions:
@@ -68,7 +63,6 @@ class StreamOptions:
             _true(query, b"observe"),
             _true(query, b"force"),
             _true(query, b"inputEnded"),
-            _nonce(query.get(b"run", [b""])[0]),
         )
 
     @property
@@ -88,10 +82,7 @@ class StreamOptions:
             (self.input_ended, b"inputEnded"),
         )
         words += [word for is_set, word in flags if is_set]
-        pairs = [word + b"=true" for word in words]
-        if self.run:
-            pairs.append(b"run=" + self.run.encode())
-        return b"&".join(pairs)
+        return b"&".join(word + b"=true" for word in words)
 
 
 CONSOLE = StreamOptions(frozenset({Channel.ERROR, Channel.STDIN, Channel.STDOUT}), tty=True)
@@ -99,8 +90,3 @@ CONSOLE = StreamOptions(frozenset({Channel.ERROR, Channel.STDIN, Channel.STDOUT}
 
 def _true(query: Query, name: bytes) -> bool:
     return query.get(name, [b""])[0].lower() in (b"1", b"true", b"t")
-
-
-def _nonce(value: bytes) -> str:
-    text = value.decode("latin-1")
-    return text if _NONCE.match(text) else ""

@@ -46,10 +46,9 @@ from twisted_exec.wire.endings import (
     POWERED_OFF,
     Ending,
 )
-from twisted_exec.wire.escape_sequences import PlainLines
 from twisted_exec.wire.marks import Notice, NoticeKind, NoticeRole, not_sent
 from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE
-from twisted_exec.wire.shell_run import Echoes, RunReader, command_lines
+from twisted_exec.wire.shell_run import command_lines
 
 SHELLS = {
     "bash": ["bash", "--norc", "-i"],
@@ -102,37 +101,6 @@ class Machine(ProcessProtocol):
 
     def processEnded(self, reason: Failure) -> None:
         self.over.callback(None)
-
-
-class Watched(Machine):
-    """
-    A shell whose console hides what it must not show.
-
-    :ivar on_screens: the text of its screens, up to the end of the command.
-    """
-
-    def __init__(self, script: ShellRun, arguments: list[str], **environment: str) -> None:
-        self._run, self._echoes = RunReader(script.nonce), Echoes()
-        self._hidden: list[tuple[int, int]] = []
-        super().__init__(script, arguments, **environment)
-
-    def typed(self, data: bytes) -> None:
-        for line in self._run.feed(data):
-            self._echoes.expect(line)
-        super().typed(data)
-
-    def outReceived(self, data: bytes) -> None:
-        for hidden in self._echoes.feed(len(self.shown), data):
-            self._hidden += hidden
-        super().outReceived(data)
-
-    @property
-    def on_screens(self) -> str:
-        shown = bytearray(self.shown)
-        for first, last in self._hidden:
-            shown[first:last] = bytes(last - first)
-        before_end = bytes(shown).partition(b"\x1b]28747;E")[0]
-        return PlainLines().feed(before_end).decode()
 
 
 class Disturbed(Machine):
@@ -239,39 +207,6 @@ class ShellTests(TestCase):
         self.assertEqual(outcome, Outcome(4))
         self.assertIn(b"result\n", machine.printed)
         self.assertNotIn(b"printf", machine.printed)
-
-    @inlineCallbacks
-    def check_screens(self, prompt: str, command: str, typed: str) -> Any:
-        """Run a command in each shell, and compare what screens show of it."""
-        machines = [
-            Watched(ShellRun(reactor, command), arguments, PS1=prompt)
-            for arguments in SHELLS.values()
-            if shutil.which(arguments[0]) is not None
-        ]
-        for machine in machines:
-            yield machine.done
-            yield machine.over
-            expected = f"{prompt}\n{prompt}{typed}\n{machine.printed.decode()}"
-            self.assertEqual(machine.on_screens[-len(expected) :], expected)
-
-    def test_viewers(self) -> Any:
-        """
-        Other viewers see the prompt, the command and its output, wherever the shell wraps what is typed.
-        """
-        checks = [
-            self.check_screens(prompt, command, command)
-            for prompt in ("$ ", f"[{'ada@vm' * 4}] $ ", f"{'~' * 71} $ ")
-            for command in ("echo done", f"echo done | grep '{'done' * 30}' || echo it\\'s done")
-        ]
-        return gatherResults(checks, consumeErrors=True)
-
-    def test_long_command(self) -> Any:
-        """Of a command that is typed in many lines, screens show all that is typed, without the rest."""
-        checks = [
-            self.check_screens("$ ", *(f"echo {each * 500}| wc -c" for each in (word, typed)))
-            for word, typed in (("long ", "long "), ("lo\tng ", "lo\\011ng "))
-        ]
-        return gatherResults(checks, consumeErrors=True)
 
     @inlineCallbacks
     def test_text_of_another_user(self) -> Any:

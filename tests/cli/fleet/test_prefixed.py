@@ -87,16 +87,6 @@ class PrefixedTests(FleetCase):
         # A slow server adds messages about its progress.
         self.assertTrue(all("of 2 consoles" in each for each in before), before)
 
-    async def test_hidden(self) -> None:
-        """A terminal shows no echo that other screens leave out; a pipe gets all bytes."""
-        self.fleet.add("default/a")
-        self.append("a", b"$ printf mark\r\nid\r\n")
-        self.fleet.journals["default/a"].hide([(2, 15)])
-        for is_terminal, shown in ((True, rb"a \| \$ id\r?\n"), (False, rb"a \| \$ printf mark\n")):
-            run = Run(self, "--all", is_terminal=is_terminal)
-            await run.until(shown)
-            self.assertEqual(await run.interrupt(), 0)
-
     async def test_quiet(self) -> None:
         """--quiet prints no messages about the progress."""
         self.fleet.add("default/a")

@@ -125,7 +125,6 @@ class ContinueTests(ResumedCase):
             follow=True,
             timestamps=True,
             plain=True,
-            without_hidden=True,
             tail_lines=3,
             since_seconds=9,
         )
@@ -137,8 +136,8 @@ class ContinueTests(ResumedCase):
         self.clock.advance(0.1)
         query = self.query()
         self.assertEqual((query["state"], query["fromOffset"]), ("1", "1"))
-        options = [query[name] for name in ("timestamps", "plain", "withoutHidden")]
-        self.assertEqual(options, ["true"] * 3)
+        options = [query[name] for name in ("timestamps", "plain")]
+        self.assertEqual(options, ["true"] * 2)
         self.assertNotIn("tailLines", query)
         self.assertNotIn("sinceSeconds", query)
 

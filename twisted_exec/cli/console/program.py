@@ -342,7 +342,6 @@ class ConsoleProgram:
             read_only=options.read_only,
             observe=self._observes,
             force=options.force,
-            run="" if self._script is None else self._script.nonce,
         )
         session.step = lambda: f"connecting to {one_line(self.place)}: {self.step}"
         attempt = patiently(

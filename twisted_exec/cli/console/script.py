@@ -76,14 +76,12 @@ class Script(SessionScript):
     :ivar waiting: what the script waits for.
     :ivar remedy: how to end a command that goes on.
     :ivar left: about a line that was typed and not answered, for messages; empty if there is none.
-    :ivar nonce: of ``--run``, for the server; empty for other scripts.
     :ivar machine: for messages.
     :ivar hint: how to take over, for a user who is an observer.
     :ivar denied: what a user reads who may not type.
     :ivar records: the session has begun a recording.
     """
 
-    nonce = ""
     machine = "the machine"
     hint, denied = OPTION, MAY_ONLY_OBSERVE
     records = False

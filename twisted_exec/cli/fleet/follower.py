@@ -54,7 +54,6 @@ class Follower:
     :param position: where to begin; ``None`` for the last lines.
     :param tail_lines: number of the last lines.
     :param changed: called after each change of the state.
-    :param without_hidden: leave out what screens do not show.
     :ivar problem: why the log cannot be read; empty if nothing failed.
     """
 
@@ -70,7 +69,6 @@ class Follower:
         turns: DeferredSemaphore,
         changed: Callable[[Follower], None],
         needs_position: bool,
-        without_hidden: bool,
     ) -> None:
         self.target, self.lane = target, lane
         self.state, self.problem = FollowerState.OPENING, ""
@@ -78,7 +76,7 @@ class Follower:
         self._position, self._tail_lines = position, tail_lines
         self._turns, self._changed = turns, changed
         self._needs_position = needs_position
-        self._base = LogOptions(follow=True, frames=True, without_hidden=without_hidden)
+        self._base = LogOptions(follow=True, frames=True)
         self._has_turn = False
         self._was_open = False
         self._log: Any = None

@@ -142,7 +142,6 @@ class _Printing:
             turns=turns,
             changed=self._progress.changed,
             needs_position=self._state is not None,
-            without_hidden=self._is_terminal,
         )
 
     def _open_log(self, target: FleetTarget, lost: Lost) -> MachineLog:

@@ -196,7 +196,7 @@ class MachineRun:
         return self._session.finished
 
     def _open(self, session: ConsoleSession) -> Any:
-        return open_target(self._target, session, self._reactor, self._options, self._script.nonce)
+        return open_target(self._target, session, self._reactor, self._options)
 
     def _refused(self, failure: Any) -> None:
         if not failure.check(CancelledError):

@@ -335,13 +335,8 @@ def open_target(
     user: ConsoleUser,
     reactor: Any,
     options: argparse.Namespace,
-    run: str = "",
 ) -> Deferred[ConsoleStream]:
-    """
-    Open the console of a selected machine, as :func:`.open_console` does.
-
-    :param run: see :class:`.StreamOptions`.
-    """
+    """Open the console of a selected machine, as :func:`.open_console` does."""
     return open_console(
         target.cluster.config,
         target.namespace,
@@ -350,7 +345,7 @@ def open_target(
         reactor,
         ConsoleOptions(
             timeout_seconds=options.request_timeout or TIMEOUT_SECONDS,
-            stream=replace(CONSOLE, force=options.force, run=run),
+            stream=replace(CONSOLE, force=options.force),
             among=(target.dialect,),
             agent=target.cluster.agent,
             reason=options.reason,

@@ -30,7 +30,6 @@ from twisted_exec.wire.endings import Ending
 from twisted_exec.wire.marks import At, Notice, NoticeKind, NoticeRole
 from twisted_exec.wire.resize import Break, Role
 from twisted_exec.wire.resume import Position
-from twisted_exec.wire.stream_options import CONSOLE
 
 AGENT = "twisted-exec mcp"
 """The people at a console read this beside the user."""
@@ -106,7 +105,6 @@ class HeldConsole(ConsoleUser):
             self,
             self._reactor,
             ConsoleOptions(
-                stream=replace(CONSOLE, run=self.nonce),
                 agent=AGENT,
                 reason=reason,
                 give_up_seconds=GIVE_UP_SECONDS,

@@ -187,7 +187,6 @@ class Reader:
             since_nanoseconds=since,
             until_nanoseconds=moment("until", arguments.get("until")),
             tail_lines=tail,
-            without_hidden=True,
             frames=True,
         )
         reading = _Reading(self._reactor, search=search)
@@ -208,7 +207,6 @@ class Reader:
             from_offset=offset,
             epoch=arguments.get("epoch"),
             tail_lines=None if offset is not None else 0,
-            without_hidden=True,
             frames=True,
         )
         waiting = _Reading(self._reactor, until=search)

@@ -199,7 +199,6 @@ class ResumedLog:
             follow=options.follow and end is None,
             timestamps=options.timestamps,
             plain=options.plain,
-            without_hidden=options.without_hidden,
             limit_bytes=None if limit is None else limit - self._received,
             from_offset=self._last.offset,
             to_offset=end,

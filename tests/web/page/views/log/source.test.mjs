@@ -11,9 +11,9 @@ const STAMP = "2026-11-20T08:38:20.104595125Z ";
 
 /** A server with the log of a machine, in frames with times. */
 class Server extends EventTarget {
-  constructor(text, { start = 0, boots = [], epoch = EPOCH, hidden = "" } = {}) {
+  constructor(text, { start = 0, boots = [], epoch = EPOCH } = {}) {
     super();
-    Object.assign(this, { text, start, boots, epoch, hidden, requests: [] });
+    Object.assign(this, { text, start, boots, epoch, requests: [] });
   }
 
   get end() {
@@ -29,9 +29,7 @@ class Server extends EventTarget {
       [first, last] = boot;
     }
     if (query.fromOffset !== undefined) [first, last] = [Number(query.fromOffset), Number(query.toOffset)];
-    const hides = query.withoutHidden && this.hidden;
-    const printed = hides ? this.text.replaceAll(this.hidden, "\0".repeat(this.hidden.length)) : this.text;
-    const text = stamped(printed.slice(first - this.start, last - this.start));
+    const text = stamped(this.text.slice(first - this.start, last - this.start));
     const body = query.limitBytes ? frame(text.slice(0, query.limitBytes), last) : frame(text, last);
     const header = `frames; epoch=${this.epoch}; start=${first}; end=${last}`;
     return new Response(body, { headers: { "Console-Log": header } });
@@ -112,18 +110,6 @@ test("a search finds the nearest line in its direction", async () => {
   assert.equal((await source.search("panic", 0, "forward", signal)).found, second);
   const none = await source.search("no such text", text.length, "back", signal);
   assert.deepEqual([none.found, none.isEnd], [null, true]);
-});
-
-test("what screens do not show is neither shown nor found, and all offsets stay", async () => {
-  const hidden = " printf mark\n";
-  const text = `$${hidden}id\n$${hidden}uname\nLinux\n`;
-  const source = new Server(text, { hidden }).source();
-  await source.open(null, signal);
-  const piece = await source.newest(signal);
-  assert.deepEqual(piece.lines.map((line) => plain(decoded(line.bytes))), ["$id", "$uname", "Linux"]);
-  assert.deepEqual(piece.lines.map((line) => line.offset), [0, text.lastIndexOf("$"), text.indexOf("Linux")]);
-  assert.equal((await source.search("printf", text.length, "back", signal)).found, null);
-  assert.equal((await source.search("$uname", text.length, "back", signal)).found, text.lastIndexOf("$"));
 });
 
 test("a search stops after a bounded amount, and says where", async () => {

@@ -71,5 +71,5 @@ export function queryOf(range, epoch) {
   };
 }
 
-/** The form in which logs are read: with offsets and times, and without what screens do not show. */
-export const FORM = Object.freeze({ frames: "true", timestamps: "true", withoutHidden: "true" });
+/** The form in which logs are read: with offsets and times. */
+export const FORM = Object.freeze({ frames: "true", timestamps: "true" });
