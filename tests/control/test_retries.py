@@ -137,8 +137,6 @@ class RetriesTests(SynchronousTestCase):
         self.answer = None
         self.retries.start()
         self.assertEqual(self.run_for(100), [0.1, 10.3, 30.7, 51.5, 72.5, 93.5])
-        self.retries.hurry()
-        self.assertEqual(self.run_for(11), [110.1])
         self.retries.stop()
 
     def test_refused(self) -> None:
@@ -221,25 +219,6 @@ class RetriesTests(SynchronousTestCase):
             self.answer = APIError("m", code=429, reason="", retry_after_seconds=asked)
             self.retries.start()
             self.assertEqual(self.run_for(obeyed + 0.1), [0.1, obeyed])
-
-    def test_hurry(self) -> None:
-        """An attempt follows at once instead of a wait, or of an attempt that has begun before."""
-        self.retries.start()
-        self.run_for(30)
-        self.times.clear()
-        self.retries.hurry()
-        self.assertEqual(self.times, [30])
-        self.assertEqual(len(self.run_for(0.4)), 2)  # short waits again
-        self.answer = None
-        self.run_for(2)
-        before = len(self.attempts)
-        self.retries.hurry()
-        self.assertEqual((len(self.attempts), self.cancelled), (before + 1, 1))
-        self.retries.hurry()  # too soon after that
-        self.assertEqual((len(self.attempts), self.cancelled), (before + 1, 1))
-        self.retries.stop()
-        self.retries.hurry()
-        self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_limit(self) -> None:
         """With a limit the attempts end, and the reason has the last error."""

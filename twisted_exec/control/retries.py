@@ -43,8 +43,6 @@ that is starting does not know the roles yet (:attr:`.APIError.is_decided`).
 RETRIED = frozenset({408, 429, 500, 502, 503, 504})
 """Codes of refusals after which another attempt may succeed."""
 
-_YOUNG_SECONDS = 1.0
-
 T = TypeVar("T")
 
 
@@ -63,10 +61,6 @@ class Pauses:
     def begin(self) -> None:
         """Begin another outage."""
         self.began_at = self._clock.seconds()
-        self.shorten()
-
-    def shorten(self) -> None:
-        """Go on with the shortest pause."""
         self._backoff.reset()
 
     @property
@@ -175,16 +169,6 @@ class Retries(Generic[T]):
             self._failed(GatewayTimeout(message, details=error.details))
         else:
             self._pause(error)
-
-    def hurry(self) -> None:
-        """Make an attempt now, unless one has just begun; pauses are short again."""
-        self._pauses.shorten()
-        self.patience = 1
-        is_young = self._clock.seconds() - self._attempted_at < _YOUNG_SECONDS
-        if self._timer is None and (self._running is None or is_young):
-            return
-        self.stop()
-        self._try()
 
     def _pause(self, refusal: APIError | None = None) -> None:
         seconds = self._pauses.next_seconds(refusal)

@@ -5,7 +5,6 @@ Tests for :mod:`twisted_exec.cli.console.outage`, in a session.
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
 from typing import Any, cast
 
 from twisted.internet.defer import Deferred
@@ -42,9 +41,6 @@ class ResumableStream(FakeStream):
     attendance: Attendance | None = None
     session = "3f2a"
     hindrance = ""
-
-    def network_changed(self) -> None:
-        self.told.append("network changed")
 
 
 class RecordingScript(SessionScript):
@@ -477,29 +473,6 @@ class OutageTests(OutageCase):
         self.sink.flush()
         self.assertEqual(self.outcome(), Outcome(1, 'machine "vm" not found'))
         self.assertEqual(self.clock.getDelayedCalls(), [])
-
-    def test_network(self) -> None:
-        """The stream hears of changes of the network while the connection is lost, and only then."""
-        watched: list[str] = []
-
-        def watch(changed: Callable[[], None]) -> Callable[[], None]:
-            watched.append("begin")
-            changed()
-            return lambda: watched.append("end")
-
-        self.begin(watch_network=watch)
-        stream = self.attach()
-        self.assertEqual(watched, [])
-        self.session.outage("connection lost")
-        self.session.outage("connection lost")
-        self.assertEqual((watched, stream.told), (["begin"], ["network changed"]))
-        self.session.resumed(1, 0, 0)
-        self.assertEqual(watched, ["begin", "end"])
-        self.session.outage("connection lost")
-        self.session.failed("gone")
-        self.session.detached("gone")
-        self.sink.flush()
-        self.assertEqual(watched, ["begin", "end"] * 2)
 
 
 class ScriptOutageTests(OutageCase):

@@ -97,7 +97,6 @@ MODULES = [
     "cli.console.interfaces",
     "cli.console.machine",
     "cli.console.main",
-    "cli.console.network_changes",
     "cli.console.options",
     "cli.console.outage",
     "cli.console.patience",

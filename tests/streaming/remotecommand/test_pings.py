@@ -77,11 +77,6 @@ class OrdinaryTests(PingsTestCase):
         self.clock.pump([5] * 100)
         self.assertEqual((self.carrier.pings, self.reasons), (0, []))
 
-    def test_probe(self) -> None:
-        """The connection of an ordinary session is not probed: its loss would end the session."""
-        self.pings.probe(3)
-        self.assertEqual(self.carrier.pings, 0)
-
 
 class ResumableTests(PingsTestCase):
     """The pings of a session that can be resumed."""
@@ -172,21 +167,8 @@ class ResumableTests(PingsTestCase):
         self.clock.advance(0.5)
         self.assertEqual(self.pings.overdue_seconds, 8.5)
 
-    def test_probe(self) -> None:
-        """A server that may be out of reach has a short time for a sign of life."""
-        for answers in (True, False):
-            self.clock.advance(1)
-            pings = self.carrier.pings
-            self.pings.probe(3)
-            self.assertEqual(self.carrier.pings, pings + 1)
-            if answers:
-                self.pings.answered()
-            self.clock.advance(3)
-            self.assertEqual(len(self.reasons), not answers)
-
     def test_stopped(self) -> None:
-        """After the end there are no pings, and no probes."""
+        """After the end there are no pings."""
         self.pings.stop()
-        self.pings.probe(3)
         self.clock.advance(60)
         self.assertEqual((self.carrier.pings, self.reasons), (1, []))

@@ -158,10 +158,6 @@ class Exactness(RuleBasedStateMachine):
     def change_link(self, state: str) -> None:
         self.end.link.state = state
 
-    @rule()
-    def network_changed(self) -> None:
-        self.end.client.network_changed()
-
     @rule(seconds=st.sampled_from((0.05, 0.3, 1.0, 5.0, 25.0)))
     def wait(self, seconds: float) -> None:
         self.clock.advance(seconds)

@@ -310,25 +310,6 @@ class OutageTests(ResumingCase):
         self.client.write(b"hij")
         self.assertEqual(self.client.unconfirmed, (sent, 3))
 
-    def test_network_changed(self) -> None:
-        """A new link is used at once; a connection over an old one is probed."""
-        self.end.wait(7)
-        self.end.freeze()
-        self.client.network_changed()
-        self.end.wait(2.9)
-        self.assertEqual(self.user.outages, [])
-        self.end.link.state = "down"
-        self.end.wait(200)
-        self.assertEqual(self.user.outages, ["the server has not answered for 20 seconds"])
-        attempts = self.end.link.attempts
-        self.end.link.state = "up"
-        self.client.network_changed()
-        self.end.pump()
-        self.assertEqual((self.end.link.attempts, len(self.user.returns)), (attempts + 1, 1))
-        self.client.network_changed()
-        self.end.wait(60)
-        self.assertEqual(len(self.user.outages), 1)
-
     def test_gap(self) -> None:
         """Output that is no longer retained is a gap with its size."""
         self.server.print(b"one")

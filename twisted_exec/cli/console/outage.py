@@ -32,9 +32,6 @@ class Outage:
     One loss of the connection, which begins now: it tells the user, unless the loss ends soon.
 
     :param how_to_leave: such as ``~. leaves``; may be empty.
-    :param watch_network: calls its argument after each change of the network; returns a function
-        that stops this.
-    :param try_now: tries whether the server is in reach.
     :param waiting_keys: returns the number of keys that wait for the connection.
     :param drops_keys: returns whether they are dropped when it is back, because it is too late.
     """
@@ -45,8 +42,6 @@ class Outage:
         reason: str,
         lines: Lines,
         how_to_leave: str,
-        watch_network: Callable[[Callable[[], None]], Callable[[], None]],
-        try_now: Callable[[], None],
         waiting_keys: Callable[[], int],
         drops_keys: Callable[[], bool],
     ) -> None:
@@ -56,7 +51,6 @@ class Outage:
         self._is_told = False
         self._begun = clock.seconds()
         self._timer = clock.callLater(SILENT_SECONDS, self._begin_line)
-        self._stop_watching = watch_network(try_now)
 
     def status(self, hindrance: str) -> str:
         """
@@ -86,10 +80,9 @@ class Outage:
         self._lines.end_count(line)
 
     def stop(self) -> None:
-        """Print nothing more of its own accord, and do not watch the network any more."""
+        """Print nothing more of its own accord."""
         if self._timer.active():
             self._timer.cancel()
-        self._stop_watching()
 
     def _begin_line(self) -> None:
         self._is_told = True

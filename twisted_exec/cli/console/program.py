@@ -20,7 +20,6 @@ from twisted_exec.cli.console.display import UserTerminal, framed
 from twisted_exec.cli.console.escape import EscapeCommand
 from twisted_exec.cli.console.first_screen import FirstScreen
 from twisted_exec.cli.console.interfaces import NextSession, Sink
-from twisted_exec.cli.console.network_changes import watch_network
 from twisted_exec.cli.console.patience import patiently
 from twisted_exec.cli.console.people import Person
 from twisted_exec.cli.console.process import collect_garbage, start_log, the_reactor
@@ -236,7 +235,6 @@ class ConsoleProgram:
             linger_seconds=self._options.linger,
             limited=self._options.timeout != 0,
             quiet=self._options.quiet,
-            watch_network=_watch_network,
         )
         return self._newest.finished
 
@@ -444,7 +442,3 @@ def _is_one_file() -> bool:
 
 def _in_reactor(event: Callable[..., None], *arguments: Any) -> None:
     the_reactor().callFromThread(event, *arguments)
-
-
-def _watch_network(changed: Callable[[], None]) -> Callable[[], None]:
-    return watch_network(changed, the_reactor())

@@ -167,8 +167,6 @@ class ConsoleSession(ConsoleUser, Living[Life]):
     :param limited: end a script some time after the end of input if it has no other limit.
     :param quiet: leave out messages about the connection, and notices that the user is the writer.
     :param tell_recorded: gets messages about recordings, instead of the terminal.
-    :param watch_network: calls its argument after each change of the network; returns a function
-        that stops this.
     :ivar life: where the session is in its life.
     :ivar step: returns the step that the connection is at.
     :ivar finished: fires with the :class:`Outcome` after the output is flushed, or soon after the
@@ -193,7 +191,6 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         limited: bool = True,
         quiet: bool = False,
         tell_recorded: Callable[[str], None] | None = None,
-        watch_network: Callable[[Callable[[], None]], Callable[[], None]] = lambda _: lambda: None,
     ) -> None:
         self.life = Life.NEW
         self.step: Callable[[], str] = lambda: ""
@@ -206,7 +203,6 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         self._describe_wait = _no_wait
         self._machine_discards = False  # as its last notice says
         self._script = script or SessionScript()
-        self._watch_network = watch_network
         self._tell_recorded = tell_recorded or self._inform_recorded
         self._timers = PausableTimers(clock)
         self._display = Display(
@@ -510,8 +506,6 @@ class ConsoleSession(ConsoleUser, Living[Life]):
             reason,
             self._display,
             self._how_to_leave + ", not Ctrl-C" * (self._escapes is not None),
-            self._watch_network,
-            self.facts.network_changed,
             lambda: self.facts.waiting_keys if self._is_sent else 0,
             lambda: self.facts.drops_keys,
         )

@@ -286,9 +286,6 @@ class ConsoleClient(ConsoleStream, Living[ClientLife]):
     def hand_over(self, user: ConsoleUser) -> None:
         self._user = user
 
-    def probe(self, seconds: float) -> None:
-        self._pings.probe(seconds)
-
     def hold_answers(self, held: bool) -> None:
         """Answer no pings while ``held``, nor while output is paused; then answer the latest."""
         self._holds_answers = held

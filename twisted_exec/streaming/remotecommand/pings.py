@@ -98,14 +98,6 @@ class Pings:
         if pinged_at is not None:
             self.round_trip_seconds = self._heard_at - pinged_at
 
-    def probe(self, seconds: float) -> None:
-        """Ping a server that may be out of reach, and wait for a sign of life, with a limit."""
-        if self._silence_seconds is None or self._carrier is None or self._is_paused:
-            return
-        self._unanswered_since = self._clock.seconds()
-        self._heard_at = self._unanswered_since + seconds - self._silence_seconds
-        self._ping()
-
     def _begin_listening(self) -> None:
         self._heard_at = self._clock.seconds()
         self._is_measured = False  # an answer would measure the pause

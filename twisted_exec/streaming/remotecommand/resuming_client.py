@@ -51,9 +51,6 @@ ATTEMPT_SECONDS = 10.0
 PAUSE_SECONDS = 1.0
 """Of a person who types no more, and who has seen what the machine shows now."""
 
-PROBE_SECONDS = 3.0
-"""Time limit for a sign of life after the network has changed."""
-
 
 class ResumingLife(Enum):
     """The phases of a session's life at the user's end; :data:`RESUMING_TRANSITIONS` has their order."""
@@ -317,13 +314,6 @@ class ResumingClient(ConsoleStream, Living[ResumingLife]):
             if self.life in _UP:
                 self._become(ResumingLife.LEAVING)
             self._stream.abort()
-
-    def network_changed(self) -> None:
-        """Try whether the server is in reach after a change of the network."""
-        if self.life is ResumingLife.WAITING:
-            self._retries.hurry()
-        elif self.life in _UP:
-            self._stream.probe(PROBE_SECONDS)
 
     # IPushProducer, called by the connection
 

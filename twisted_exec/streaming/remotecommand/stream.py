@@ -86,9 +86,6 @@ class ConsoleStream:
         """The machine's last time from input to output; ``None`` if unknown."""
         return None
 
-    def network_changed(self) -> None:
-        """Try whether the server is in reach after a change of the network."""
-
     @property
     def session(self) -> str:
         """The session's id; may be empty."""
