@@ -8,20 +8,9 @@ import os
 import socket
 
 from tests.tiers import PROGRAMS
-from twisted_exec.runtimes.keeper import client
 from twisted_exec.runtimes.keeper.protocol import MAX_MESSAGE_BYTES, Message
 
 from .support import Bare, KeeperCase, command
-
-WITHOUT_PRIVATE_NAMES = """
-import builtins
-own = builtins.__import__
-def without(name, globals=None, *rest):
-    if name in ("_socket", "_signal") and globals["__name__"].startswith("keeper."):
-        raise ImportError(name)
-    return own(name, globals, *rest)
-builtins.__import__ = without
-"""
 
 
 class MisbehaviourTests(KeeperCase):
@@ -208,12 +197,3 @@ class MisbehaviourTests(KeeperCase):
         _, status = os.waitpid(pid, 0)  # wait: the process ends by itself
         self.assertEqual(status, 0)
         await self.check()
-
-
-class StockMisbehaviourTests(MisbehaviourTests):
-    """The same, with a Python that has no private modules for the keeper."""
-
-    async def setUp(self) -> None:  # type: ignore[override]
-        # The keeper gets nothing from outside: no option or variable could hide a module from it.
-        self.patch(client, "_BOOTSTRAP", WITHOUT_PRIVATE_NAMES + client._BOOTSTRAP)
-        await super().setUp()

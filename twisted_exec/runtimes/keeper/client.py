@@ -27,7 +27,6 @@ from twisted_exec.program.descriptors import inherited_descriptor_limits
 from twisted_exec.runtimes.keeper.read_mark import ReadMark
 from twisted_exec.runtimes.processes import Leader
 from twisted_exec.streaming.interfaces import TerminalSize
-from twisted_exec.tls.fast.names import is_usable
 
 from .protocol import MAX_BODY_BYTES, MAX_MESSAGE_BYTES, VERSION, BadMessage, Message
 
@@ -294,8 +293,6 @@ class Keeper:
             raise ServiceUnavailable(self._end())
 
     def _spawn_process(self) -> None:
-        owners = {"_socket.socket": socket.SocketType, "_signal": sys.modules.get("_signal")}
-        is_usable("keeper", owners)
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
             # Listening here means that no connection has to wait for the new process.
             os.fchmod(listener.fileno(), 0o600)

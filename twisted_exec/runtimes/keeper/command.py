@@ -10,11 +10,11 @@ import errno
 import fcntl
 import os
 import resource
+import signal
 import termios
 import tty
 
 from .protocol import BadMessage, Message
-from .system import signals
 
 _EXEC_FAILED = 127
 
@@ -62,9 +62,9 @@ class KeeperCommand:
             for standard in range(3):
                 os.dup2(slave, standard)
             # Python ignores some signals, and the runtime may have been started with others ignored.
-            for number in range(1, signals.NSIG):
-                if signals.getsignal(number) == signals.SIG_IGN:
-                    signals.signal(number, signals.SIG_DFL)
+            for number in range(1, signal.NSIG):
+                if signal.getsignal(number) == signal.SIG_IGN:
+                    signal.signal(number, signal.SIG_DFL)
             # Before setuid: only root may raise a hard limit (setrlimit(2)).
             if self._limits != (-1, -1):
                 resource.setrlimit(resource.RLIMIT_NOFILE, self._limits)

@@ -7,10 +7,10 @@ The keeper imports this module without the rest of the project.
 from __future__ import annotations
 
 import os
+import socket
 import sys
 
 from .protocol import MAX_MESSAGE_BYTES, VERSION, BadMessage, Message
-from .system import sockets
 
 _INT_BYTES = 4
 
@@ -44,7 +44,7 @@ class Peer:
     :ivar is_busy: a request is under way, and no other is read.
     """
 
-    def __init__(self, handle: sockets.socket) -> None:
+    def __init__(self, handle: socket.socket) -> None:
         self.handle = handle
         self.is_busy = False
         self.answer: tuple[bytes, Holding | None] | None = (
@@ -62,7 +62,7 @@ class Peer:
                     data = Message("error", [("why", "it was forgotten")]).encode()
                 elif holding is not None:
                     number = holding.descriptor.to_bytes(_INT_BYTES, sys.byteorder)
-                    ancillary = [(sockets.SOL_SOCKET, sockets.SCM_RIGHTS, number)]
+                    ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, number)]
                 self.handle.sendmsg([data], ancillary)
                 self.answer = None
             # A command may end before the request that started it is answered.

@@ -10,6 +10,8 @@ from __future__ import annotations
 import os
 import resource
 import select
+import signal
+import socket
 import sys
 import time
 
@@ -23,7 +25,6 @@ from .protocol import (
     BadMessage,
     Message,
 )
-from .system import accept, sockets
 
 TYPE_CHECKING = False  # typing takes 1 MiB
 if TYPE_CHECKING:
@@ -34,7 +35,6 @@ _SPARE_DESCRIPTORS = 64
 _IDLE_SECONDS = 5
 _CREDENTIALS_BYTES = 12
 _LOG = 2  # standard error, a file in the state directory
-_SIGKILL = 9  # signal imports enum
 
 
 class KeeperRefusal(Exception):
@@ -44,7 +44,7 @@ class KeeperRefusal(Exception):
 class KeeperState:
     """The holdings and the clients."""
 
-    def __init__(self, listener: sockets.socket, path: str) -> None:
+    def __init__(self, listener: socket.socket, path: str) -> None:
         self._listener = listener
         self._path = path
         self._inode = _inode(path)
@@ -96,16 +96,15 @@ class KeeperState:
 
     def _accept(self, _: int) -> None:
         try:
-            number, _ = accept(self._listener)
+            handle, _ = self._listener.accept()
         except (BlockingIOError, ConnectionAbortedError):
             return
         except OSError:
             time.sleep(0.05)  # the host has no descriptors left: do not turn as fast as possible
             return
-        handle = sockets.socket(fileno=number)
         handle.setblocking(False)
         # A message longer than the buffer fails with EMSGSIZE (unix(7)); the host sets the default.
-        handle.setsockopt(sockets.SOL_SOCKET, sockets.SO_SNDBUF, 2 * MAX_MESSAGE_BYTES)
+        handle.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * MAX_MESSAGE_BYTES)
         if len(self._clients) >= _MAX_CLIENTS or _peer_uid(handle) not in (0, os.geteuid()):
             handle.close()
             return
@@ -258,7 +257,7 @@ class KeeperState:
         except OSError:  # the host has no descriptors left
             os.close(master)
             os.close(reading)
-            os.kill(pid, _SIGKILL)
+            os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
             raise
         self._held[name] = holding
@@ -312,8 +311,8 @@ def _error(why: str) -> tuple[bytes, None]:
     return Message("error", [("why", why.replace("\0", " "))]).encode(), None
 
 
-def _peer_uid(handle: sockets.socket) -> int:
-    credentials = handle.getsockopt(sockets.SOL_SOCKET, sockets.SO_PEERCRED, _CREDENTIALS_BYTES)
+def _peer_uid(handle: socket.socket) -> int:
+    credentials = handle.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS_BYTES)
     return int.from_bytes(credentials[4:8], sys.byteorder)
 
 
@@ -339,7 +338,7 @@ def main(path: str) -> None:
     """
     os.setsid()  # survives the terminal of the runtime
     os.chdir("/")
-    listener = sockets.socket(fileno=os.dup(0))
+    listener = socket.socket(fileno=os.dup(0))
     listener.setblocking(False)
     devnull = os.open(os.devnull, os.O_RDWR)
     os.dup2(devnull, 0)

@@ -1,5 +1,5 @@
 """
-All private names of libraries, and of Python, that the project uses.
+All private names of libraries that the project uses.
 
 If a name is missing at the first use of a part, the part runs the library's own way, with a
 warning.
@@ -7,7 +7,6 @@ warning.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -48,7 +47,6 @@ PARTS = {
     "refusals": Part(
         "twisted.web's own answer to malformed requests", "no Status, and perhaps a reset"
     ),
-    "keeper": Part("the modules socket and signal in the keeper", "1 MiB of memory"),
 }
 
 
@@ -171,20 +169,6 @@ NAMES = (
         "",
         _respondToBadRequestAndDisconnect="is called for what twisted.web cannot parse",
     ),
-    *_of(
-        "Python",
-        "_socket.socket",
-        ("keeper",),
-        "",
-        _accept="the sockets that socket wraps: socket imports enum and selectors",
-    ),
-    *_of(
-        "Python",
-        "_signal",
-        ("keeper",),
-        "",
-        signal="the functions that signal wraps: signal imports enum",
-    ),
 )
 
 _log = Logger()
@@ -226,8 +210,6 @@ def _warn(missing: list[PrivateName]) -> None:
 
 
 def _version(library: str) -> str:
-    if library == "Python":
-        return sys.version.split()[0]
     try:
         return version(library)
     except PackageNotFoundError:
