@@ -7,7 +7,7 @@ The rights of users at consoles.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from twisted.internet.defer import Deferred
@@ -19,7 +19,6 @@ from twisted_exec.api.status import APIError, Forbidden
 from twisted_exec.auth.credentials import files_of
 from twisted_exec.auth.interfaces import Decision, IAuthorizer, User
 from twisted_exec.auth.rules import CONSOLE, Attributes
-from twisted_exec.program.copies import replace
 from twisted_exec.tls.files import Replaceable
 from twisted_exec.wire.session_terms import Right, Terms
 from twisted_exec.wire.stream_options import StreamOptions

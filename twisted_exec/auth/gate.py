@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from functools import lru_cache
 from urllib.parse import urlencode
@@ -39,7 +39,6 @@ from twisted_exec.auth.interfaces import (
 )
 from twisted_exec.auth.rules import Attributes
 from twisted_exec.auth.session_review import Evidence, ReviewRound
-from twisted_exec.program.copies import replace
 from twisted_exec.streaming.context import RequestContext, RequestIdentity
 from twisted_exec.streaming.evidence import SessionEvidence
 from twisted_exec.streaming.http.cross_site import refuse_other_sites

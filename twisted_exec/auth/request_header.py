@@ -11,7 +11,7 @@ unless the caller allows it. Source: ``k8s.io/apiserver/pkg/authentication/reque
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
@@ -32,7 +32,6 @@ from twisted_exec.auth.interfaces import (
     User,
 )
 from twisted_exec.auth.x509 import certified_user
-from twisted_exec.program.copies import replace
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.files import Reloading
 from twisted_exec.tls.server import PeerCertificate

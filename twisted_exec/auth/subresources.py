@@ -5,14 +5,13 @@ Subresources of machines and of deleted machines: their permissions, and the opt
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from twisted_exec.api import logs, screens
 from twisted_exec.api.kinds.consolerecordings import CONTENT, CONTENT_TYPE
 from twisted_exec.api.status import BadRequest
 from twisted_exec.auth.console_rights import ConsoleAccess, ScreenAccess
 from twisted_exec.auth.rules import CONSOLE
-from twisted_exec.program.copies import replace
 from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.http.upgrade_server import requested_protocol
 from twisted_exec.streaming.location import Location

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
@@ -29,7 +30,6 @@ from twisted_exec.auth.interfaces import (
     PresentedCredentials,
     User,
 )
-from twisted_exec.program.copies import replace
 from twisted_exec.tls.files import Reloading
 from twisted_exec.tls.server import PeerCertificate
 

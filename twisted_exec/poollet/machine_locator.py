@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from urllib.parse import quote
 
@@ -38,7 +38,6 @@ from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.poollet.access import PoolAccess
 from twisted_exec.poollet.exec_urls import Dialler, StreamDestination
 from twisted_exec.poollet.policies import Denials, PoolPolicies
-from twisted_exec.program.copies import replace
 from twisted_exec.program.tasks import as_deferred
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.interfaces import UID_HEADER, USER_HEADER

@@ -6,14 +6,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final
 
 from twisted_exec.api.declared_reasons import reason_of_query
 from twisted_exec.api.status import APIError
 from twisted_exec.api.users import User
-from twisted_exec.program.copies import replace
 from twisted_exec.streaming.evidence import SessionEvidence
 from twisted_exec.streaming.http.responses import naming, outcome
 from twisted_exec.streaming.http.site import Request

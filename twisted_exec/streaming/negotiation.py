@@ -5,7 +5,7 @@ Negotiation with the next hop: in which form it opens a stream, and how both con
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from twisted.internet.defer import CancelledError
@@ -21,7 +21,6 @@ from twisted_exec.api.status import (
     NotImplementedByBackend,
     Unauthorized,
 )
-from twisted_exec.program.copies import replace
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.hop import Hop
 from twisted_exec.streaming.http.responses import outcome

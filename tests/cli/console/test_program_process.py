@@ -133,7 +133,6 @@ MODULES = [
     "kube.kubeconfig.loader",
     "kube.machine_requests",
     "kube.recording_news",
-    "program.copies",
     "streaming.http.upgrade_client",
     "streaming.http.upgrade_server",
     "streaming.http.websocket",

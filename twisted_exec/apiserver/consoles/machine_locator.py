@@ -5,7 +5,7 @@ The locator of consoles, logs and screens of machines at an API server.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from urllib.parse import quote
 
@@ -46,7 +46,6 @@ from twisted_exec.auth.forwarded_user import forwarded_headers
 from twisted_exec.auth.gate import Gate
 from twisted_exec.auth.rules import CONSOLE
 from twisted_exec.auth.subresources import EXEC, Subresource, SubresourceOptions
-from twisted_exec.program.copies import replace
 from twisted_exec.program.tasks import as_deferred
 from twisted_exec.storage.interfaces import IStorage
 from twisted_exec.streaming.context import RequestContext

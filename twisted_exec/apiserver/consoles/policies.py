@@ -7,7 +7,7 @@ from __future__ import annotations
 import heapq
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from twisted.internet.defer import Deferred
@@ -31,7 +31,6 @@ from twisted_exec.apiserver.consoles.reservations import WAIT_SECONDS, Reservati
 from twisted_exec.apiserver.interfaces import Applicant, RecordingDemand, Strictness
 from twisted_exec.auth.interfaces import User
 from twisted_exec.auth.rules import Attributes
-from twisted_exec.program.copies import replace
 from twisted_exec.program.tasks import as_deferred
 from twisted_exec.storage.follower import Followed, StoreFollower
 from twisted_exec.storage.history import Key, key_of

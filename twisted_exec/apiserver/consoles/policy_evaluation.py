@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
 
@@ -47,7 +47,6 @@ from twisted_exec.api.users import SERVICE_ACCOUNT_PREFIX
 from twisted_exec.apiserver.interfaces import Applicant, RecordingDemand
 from twisted_exec.auth import rbac
 from twisted_exec.auth.interfaces import User
-from twisted_exec.program.copies import replace
 from twisted_exec.wire.session_terms import FULL, Right, Terms, stricter
 
 _NAMED_POLICIES = 3

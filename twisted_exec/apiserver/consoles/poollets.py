@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from cryptography import x509
@@ -30,7 +30,6 @@ from twisted_exec.api.status import (
     ServiceUnavailable,
 )
 from twisted_exec.auth.subresources import Subresource, SubresourceOptions
-from twisted_exec.program.copies import replace
 from twisted_exec.storage.interfaces import IStorage
 from twisted_exec.streaming.location import Location
 from twisted_exec.tls.client import ClientCredentials

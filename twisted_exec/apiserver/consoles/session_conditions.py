@@ -4,7 +4,7 @@ The conditions of ConsolePolicies for one session.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from twisted_exec.api.kinds import Object
 from twisted_exec.api.obstacles import Obstacle, because
@@ -12,7 +12,6 @@ from twisted_exec.api.status import Forbidden
 from twisted_exec.apiserver.consoles.policies import ConsolePolicies
 from twisted_exec.apiserver.interfaces import Applicant
 from twisted_exec.auth.interfaces import User
-from twisted_exec.program.copies import replace
 from twisted_exec.wire.session_terms import Right, Terms
 
 

@@ -12,6 +12,7 @@ import re
 import time
 import uuid
 from collections.abc import Callable
+from dataclasses import replace
 from enum import Enum
 from functools import lru_cache, partial
 from io import BytesIO
@@ -33,7 +34,6 @@ from twisted_exec.api.status import (
     RequestTimeout,
     ServiceUnavailable,
 )
-from twisted_exec.program.copies import replace
 from twisted_exec.program.session_limits import SessionLimits
 from twisted_exec.program.turns import SharedTurns
 from twisted_exec.streaming.http.documents import render

@@ -12,7 +12,7 @@ import json
 import os
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 from weakref import WeakValueDictionary
@@ -41,7 +41,6 @@ from twisted_exec.api.status import (
     message_of,
     one_line,
 )
-from twisted_exec.program.copies import replace
 from twisted_exec.streaming.transports import swap_protocol, unread
 from twisted_exec.tls.deadlines import Deadline, Late, Progress, limited
 from twisted_exec.tls.endpoints import ISparingEndpoint
