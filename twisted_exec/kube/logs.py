@@ -9,18 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IStreamClientEndpoint
-from twisted.python.failure import Failure
 
 from twisted_exec.api.dialects import DEFAULT, DIALECTS, Dialect
 from twisted_exec.api.kinds import DELETEDCONSOLES
 from twisted_exec.api.logs import LogOptions
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import APIError, BadGateway, NotFound
-from twisted_exec.kube.downloads import open_download
+from twisted_exec.kube.downloads import open_download, receive
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
-from twisted_exec.kube.machine_requests import TIMEOUT_SECONDS, opened_among, request_head
+from twisted_exec.kube.machine_requests import TIMEOUT_SECONDS, opened_among
 from twisted_exec.streaming.text.download import DOWNLOADS, Download
 from twisted_exec.streaming.text.resumption import FramedText, ResumedLog
 from twisted_exec.wire.log_frames import Framing
@@ -87,17 +85,7 @@ class MachineLog:
                 since_option=self._since_option,
             )
         opened(log)
-        ended: Deferred[bool] = Deferred(lambda _: log.abort())
-
-        def take(text: bytes) -> None:
-            try:
-                data(text)
-            except Exception:  # such as a broken pipe
-                log.abort()
-                ended.errback(Failure())
-
-        log.deliver(take, ended.callback)
-        if await ended:
+        if await receive(log, data):
             return
         if isinstance(log, ResumedLog) and log.ending is not None:
             raise BadGateway(f"the log was cut off: {log.ending.message}")
@@ -126,13 +114,13 @@ class MachineLog:
         self, options: LogOptions, config: ClientConfig, dialect: Dialect
     ) -> Download:
         resource = self._resource or dialect.workload
-        where = resource.path(self._namespace, self._name, "log")
-        head = request_head(config, where, options.query(), self._agent)
         download = await open_download(
             config,
-            head,
+            resource.path(self._namespace, self._name, "log"),
+            options.query(),
             self._reactor,
-            self._timeout_seconds,
+            timeout_seconds=self._timeout_seconds,
+            agent=self._agent,
             server=self._server,
             factory=DOWNLOADS,
         )

@@ -116,10 +116,10 @@ class PrefixedTests(FleetCase):
         self.append("a", b"one\n")
         open_download = logs.open_download
 
-        def fail(config: Any, head: Any, *more: Any, **options: Any) -> Any:
-            if b"/b/log" in head.path:
+        def fail(config: Any, where: str, *more: Any, **options: Any) -> Any:
+            if "/b/log" in where:
                 raise TypeError("no\x1b[2J")
-            return open_download(config, head, *more, **options)
+            return open_download(config, where, *more, **options)
 
         self.patch(logs, "open_download", fail)
         run = Run(self, "--all")

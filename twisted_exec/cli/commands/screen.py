@@ -19,8 +19,8 @@ from twisted_exec.cli.options import add_cluster_options, config_of
 from twisted_exec.cli.runner import run_with_machine
 from twisted_exec.cli.suggestion import explain_with_hint
 from twisted_exec.cli.times import since_time
+from twisted_exec.kube.downloads import read_screen
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
-from twisted_exec.kube.screens import read_screen
 from twisted_exec.tls.errors import TLSConfigError
 
 _DESCRIPTION = """\

@@ -60,7 +60,7 @@ def state_reader(name: str, namespace: str, reactor: Any, reason: str, agent: st
 
     def read(config: ClientConfig, dialect: Dialect, size: TerminalSize) -> Deferred[TerminalState]:
         # Imported here, because the request for the session is on its way by now.
-        from twisted_exec.kube.screens import read_state
+        from twisted_exec.kube.downloads import read_state
 
         path = dialect.workload.path(namespace, name, "screen")
         state = read_state(

@@ -24,9 +24,9 @@ from twisted_exec.cli.fleet.tile_drawing import ScreenText, draw_tile
 from twisted_exec.cli.fleet.tiles import HELP, Mode, TileRequest, TilesModel
 from twisted_exec.cli.fleet.typing import TypedSessions
 from twisted_exec.cli.messages import one_line
+from twisted_exec.kube.downloads import read_screen
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.kube.machine_requests import TIMEOUT_SECONDS
-from twisted_exec.kube.screens import read_screen
 from twisted_exec.streaming.remotecommand.stream import ConsoleStream, ConsoleUser
 
 DRAW_SECONDS = 0.03

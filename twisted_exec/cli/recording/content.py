@@ -11,7 +11,8 @@ from tempfile import TemporaryFile, gettempdir
 from typing import Any, BinaryIO
 
 from twisted_exec.api.kinds import CONSOLERECORDINGS
-from twisted_exec.api.status import APIError
+from twisted_exec.api.kinds.consolerecordings import CONTENT
+from twisted_exec.api.status import APIError, BadGateway
 from twisted_exec.cli import runner
 from twisted_exec.cli.client import CommandClient
 from twisted_exec.cli.explanations import explain
@@ -20,12 +21,14 @@ from twisted_exec.cli.machine_options import object_name
 from twisted_exec.cli.options import config_of
 from twisted_exec.cli.refusal_texts import with_next_request
 from twisted_exec.journal.snapshot import NotAJournal
-from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
-from twisted_exec.kube.recordings import read_recording
+from twisted_exec.kube.downloads import open_download, receive
+from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
+from twisted_exec.kube.machine_requests import with_current_credentials
 from twisted_exec.recording.excerpt import NotClosed
 from twisted_exec.recording.export import NothingPrinted
 from twisted_exec.recording.proof_lines import InvalidRecording, NotARecording
 from twisted_exec.recording.signatures import UnusableCertificate
+from twisted_exec.streaming.text.download import Download
 from twisted_exec.tls.errors import TLSConfigError
 
 Use = Callable[[argparse.Namespace, BinaryIO, str], int]
@@ -69,15 +72,7 @@ async def _using(options: argparse.Namespace, use: Use, reactor: Any) -> int:
                 # The object first: its head is not newer than the content.
                 recording = await client.get(CONSOLERECORDINGS.resource, name, config.namespace)
                 try:
-                    await read_recording(
-                        config,
-                        config.namespace,
-                        name,
-                        file,
-                        reactor,
-                        timeout_seconds=timeout,
-                        agent="twisted-exec recording",
-                    )
+                    await _download(config, name, file, reactor, timeout)
                     file.seek(0)
                 except OSError as problem:
                     why = f"cannot write to {gettempdir()}: {problem.strerror}"
@@ -98,6 +93,23 @@ async def _using(options: argparse.Namespace, use: Use, reactor: Any) -> int:
             hint = f"; {no_file} either; {names} lists the recordings there"
         why = explain(with_next_request(refusal, "get", "content"), config.namespace, config)
         return failed(options.command, f"{why}{hint}")
+
+
+async def _download(
+    config: ClientConfig, name: str, file: BinaryIO, reactor: Any, seconds: float
+) -> None:
+    async def opened(config: ClientConfig) -> Download:
+        return await open_download(
+            config,
+            CONSOLERECORDINGS.resource.path(config.namespace, name, CONTENT),
+            b"",
+            reactor,
+            timeout_seconds=seconds,
+            agent="twisted-exec recording",
+        )
+
+    if not await receive(await with_current_credentials(config, reactor, opened), file.write):
+        raise BadGateway(f'recording "{name}" is incomplete: the connection was lost; try again')
 
 
 def temporary_file() -> BinaryIO:

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.kube.screens` against a real server.
+Tests for :mod:`twisted_exec.kube.downloads` against a real server.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from twisted.internet.defer import Deferred
 from tests.chain import PATIENCE_SECONDS
 from tests.kube.console_cases import Consoles, ConsolesCase
 from twisted_exec.api.status import GatewayTimeout
-from twisted_exec.kube.screens import read_state
+from twisted_exec.kube.downloads import read_state
 from twisted_exec.streaming.http.responses import respond
 from twisted_exec.streaming.http.site import Request
 
