@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { deletedLog, LogReplaced, LogSource } from "../../../../../twisted_exec/web/page/views/log/source.js";
-import { decoded, plain } from "../../../../../twisted_exec/web/page/views/log/text.js";
+import { decoded } from "../../../../../twisted_exec/web/page/views/log/text.js";
 
 const EPOCH = "0123456789abcdef";
 const STAMP = "2026-11-20T08:38:20.104595125Z ";
