@@ -4,7 +4,6 @@ Tests for :mod:`twisted_exec.program.garbage`.
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import os
 import subprocess
@@ -208,45 +207,3 @@ class ProgramTests(SynchronousTestCase):
         """An application that makes a service while it runs keeps its own policy."""
         output = self.run_program("reactor.callWhenRunning(begin)")
         self.assertIn("threshold default frozen False", output)
-
-
-_LARGE_BLOCKS = """
-import ctypes
-from twisted_exec.program.garbage import return_large_blocks
-
-class Figures(ctypes.Structure):
-    # struct mallinfo2 of mallinfo(3)
-    names = "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost"
-    _fields_ = [(name, ctypes.c_size_t) for name in names.split()]
-
-mallinfo = ctypes.CDLL(None).mallinfo2
-mallinfo.restype = Figures
-
-return_large_blocks()
-bytearray(2_000_000)  # glibc raises its limit when the first large block is freed
-before, large, small = mallinfo(), [], []
-for turn in range(100):
-    large.append(bytearray(1_000_000))
-    small.append(bytearray(100_000))
-during = mallinfo()
-del large
-after = mallinfo()
-print(during.hblkhd - before.hblkhd, after.hblkhd - before.hblkhd)
-"""
-
-
-class LargeBlocksTests(SynchronousTestCase):
-    """Tests for :func:`return_large_blocks`."""
-
-    starts = PROGRAMS
-    if not hasattr(ctypes.CDLL(None), "mallinfo2"):
-        skip = "needs the figures of glibc 2.33 and later"
-
-    def test_returned(self) -> None:
-        """Large blocks go back to the system although small ones around them are in use."""
-        output = subprocess.run(
-            [sys.executable, "-c", _LARGE_BLOCKS], capture_output=True, check=True, text=True
-        )
-        held, left = map(int, output.stdout.split())
-        self.assertGreaterEqual(held, 100_000_000)
-        self.assertEqual(left, 0)

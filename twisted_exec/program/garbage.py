@@ -15,7 +15,6 @@ it starts :class:`GarbagePolicy` itself.
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import time
 from typing import Any
@@ -42,23 +41,6 @@ _NEVER = 1 << 30
 _EXPLAINED = 100
 """Containers that are normal for one open descriptor."""
 _LEAST_SLACK = 50_000
-
-
-_M_MMAP_THRESHOLD = -3
-_LARGE_BYTES = 512 << 10
-
-
-def return_large_blocks() -> None:
-    """
-    Make the C library return each large block to the system as soon as it is freed.
-
-    glibc puts large blocks between small ones once a large one was freed, and then keeps nearly all
-    of them.
-    """
-    try:
-        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _LARGE_BYTES)
-    except (OSError, AttributeError):
-        pass
 
 
 class GarbagePolicy:

@@ -22,7 +22,7 @@ from twisted.python.failure import Failure
 
 from twisted_exec import build
 from twisted_exec.program.descriptors import raise_descriptor_limit
-from twisted_exec.program.garbage import GarbagePolicy, return_large_blocks
+from twisted_exec.program.garbage import GarbagePolicy
 from twisted_exec.program.listening import LISTENING
 from twisted_exec.program.maker import stop_on_interrupt
 from twisted_exec.program.options.command_line import ProgramOptions, refusal
@@ -105,7 +105,6 @@ def make_service(
 def _start_policy(service: Any, garbage: GarbagePolicy) -> None:
     # A service that was made but not started, as by a tool that shows options, changes no process.
     if service.running:
-        return_large_blocks()
         garbage.start()
 
 
