@@ -61,7 +61,7 @@ def make_service(
 
     The process's limit of file descriptors is raised first, and its umask denies users outside
     the group to write to anything that it creates.  Unless the reactor runs already, garbage is collected by
-    :class:`~twisted_exec.program.garbage.GarbagePolicy` once the service runs, and the program listens at the sockets that
+    :class:`~twisted_exec.program.garbage.GarbagePolicy` once the service is ready, and the program listens at the sockets that
     systemd has opened.
 
     :param refused: exceptions that ``make`` raises for unusable options.
@@ -79,7 +79,6 @@ def make_service(
     raise_descriptor_limit()
     # A running reactor belongs to an application, which has its own policy and sockets.
     is_own = not reactor.running
-    garbage = GarbagePolicy(reactor) if is_own else None
     try:
         sessions = None if limits is None else limits()
     except ValueError as problem:
@@ -92,20 +91,12 @@ def make_service(
     if is_own:
         LISTENING.inherit(activated_sockets())
         ready.addCallback(lambda _: LISTENING.close_unused())
-    if garbage is not None:
-        reactor.callWhenRunning(_start_policy, program_service, garbage)
-        ready.addCallback(garbage.settle)
+        ready.addCallback(lambda _: GarbagePolicy(reactor).start())
     if sessions is not None:
         ready.addCallback(announce, program, sessions)
     report_start(ready, program, cast(IReactorCore, reactor), options)
     service: IService = cast(IService, program_service)
     return service
-
-
-def _start_policy(service: Any, garbage: GarbagePolicy) -> None:
-    # A service that was made but not started, as by a tool that shows options, changes no process.
-    if service.running:
-        garbage.start()
 
 
 def announce(_result: None, program: str, limits: SessionLimits) -> None:
