@@ -21,6 +21,12 @@ from twisted_exec.tls.pki.directory import CLIENT, PKI, SERVING
 ISSUER = "https://kubernetes.default.svc.cluster.local"
 """Issuer of ServiceAccount tokens: independent of the port, as in most clusters."""
 
+BEHIND_SECONDS = 0.3
+"""
+Limit for the last messages of poollet and runtime, which stop behind the API server: it has told all sessions, and
+waited for those that do not read.
+"""
+
 
 def runtime_settings(
     settings: Settings, directory: str, sockets: str, certificates: Certificates
@@ -33,6 +39,7 @@ def runtime_settings(
         sessions=settings.sessions,
         keep_machines=settings.keep_machines,
         last_line_seconds=settings.last_line_seconds,
+        drain_seconds=min(BEHIND_SECONDS, settings.drain_seconds),
         recording=RecordingSettings(
             certificates.recorder.certificate,
             certificates.recorder.key,
@@ -86,6 +93,7 @@ def poollet_settings(settings: Settings, certificates: Certificates) -> PoolletS
         certificate=certificates.poollet.certificate,
         key=certificates.poollet.key,
         listen="tcp:0:interface=127.0.0.1",
+        drain_seconds=min(BEHIND_SECONDS, settings.drain_seconds),
         client_ca=pki.client_ca,
         requestheader_ca=pki.forwarding_ca,
         requestheader_names=[FORWARDING_USER],
