@@ -56,6 +56,11 @@ class StreamOptionsTests(SynchronousTestCase):
             self.assertEqual(again.query(), forwarded)
             self.assertEqual(again.channels, options.channels)
 
+    def test_unknown(self) -> None:
+        """An unknown key is ignored, and not passed on."""
+        options = StreamOptions.of({b"stdin": [b"true"], b"run": [b"0a1b2c3d"]})
+        self.assertEqual(options.query(), b"stdin=true")
+
     def test_nothing(self) -> None:
         """A request without streams leaves the channels open."""
         for query in ({}, {b"tty": [b"true"]}, {b"stdin": [b"false"]}, {b"stdin": [b"0"]}):

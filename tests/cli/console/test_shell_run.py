@@ -405,6 +405,16 @@ class PromptTests(SynchronousTestCase):
         assert terminal.outcome is not None
         self.assertIn("another kubectl console --run has the shell", terminal.outcome.line)
 
+    def test_earlier_run_of_the_session(self) -> None:
+        """A shell that waits behind the probe of the session's earlier command, which was not typed, is its own."""
+        clock = Clock()
+        run = ShellRun(clock, "id", nonce="0123abcd")
+        terminal = Terminal(run)
+        run.received(b"\x1b]28747;R0123abcd:\x1b\\\r\n")
+        clock.pump([0.1] * 20)
+        self.assertIsNone(terminal.outcome)
+        self.assertIn(b";R0123abcd", terminal.sent)
+
     def is_occupied(self, terminal: Terminal) -> bool:
         """Return whether a run ended because of another."""
         if terminal.outcome is None:

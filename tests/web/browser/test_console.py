@@ -11,7 +11,7 @@ from typing import Any
 from twisted.internet.defer import Deferred, gatherResults
 
 from tests.flows.deployment import POOL, machine, pause
-from tests.flows.programs import script, start, terminal
+from tests.flows.programs import script, terminal
 from twisted_exec.api import kinds
 from twisted_exec.api.resource import Resource
 
@@ -1049,35 +1049,6 @@ class ConsoleTests(WebTestCase):
         )
         await ada.page.press("Control+d")
         await bob.page.until(f"{rows} > {less}")
-        self.check_faults()
-
-    async def test_run(self) -> None:
-        """Of ``kubectl console --run`` a console shows the command and its output, also after a reload; so do screen and log."""
-        ada = await self.user()
-        await self.open_terminal(ada)
-        await ada.until_terminal("[#$]$")
-        env = {"KUBECONFIG": self.deployment.kubeconfig("ada", ["system:masters"])}
-        program = start([script("kubectl-console"), "vm-1", "--run", "echo it''s done"], env=env)
-        self.addCleanup(program.stop)
-        self.assertEqual((await program.ended, program.stdout), (0, b"its done\n"))
-        shown = "[#$] echo it''s done\\s+its done\\s+\\S*[#$]$"
-        for _ in range(2):
-            self.assertNotIn("printf", await ada.until_terminal(shown))
-            await ada.page.reload()
-        await ada.open(f"{VM}/screen")
-        await ada.until_page("echo it''s done\\s+its done")
-        self.assertFalse(await ada.page.evaluate("document.body.innerText.includes('printf')"))
-        for _ in range(2):
-            await ada.open(f"{VM}/logs")
-            await ada.page.until(
-                "/echo it''s done\\s[^]*its done\\s/.test(document.querySelector('.log-frame')?.innerText)"
-            )
-            self.assertFalse(
-                await ada.page.evaluate(
-                    "document.querySelector('.log-frame').innerText.includes('printf')"
-                )
-            )
-            await ada.page.reload()
         self.check_faults()
 
     async def test_early_keys(self) -> None:

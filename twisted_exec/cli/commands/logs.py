@@ -81,8 +81,7 @@ def add_line_options(parser: argparse.ArgumentParser) -> None:
         "--plain",
         action="store_true",
         default=None,
-        help="remove escape sequences, control characters, and what `kubectl console --run` types "
-        "beside its command; the default on a terminal, and by ssh",
+        help="remove escape sequences and control characters; the default on a terminal, and by ssh",
     )
     plain.add_argument(
         "--no-plain",

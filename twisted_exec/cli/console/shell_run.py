@@ -113,7 +113,7 @@ class Remedies:
 
 
 def new_nonce() -> str:
-    """Return the nonce of a session that runs commands; short, because an earlier server leaves it on screens."""
+    """Return the nonce of a session that runs commands; short, because other viewers see it."""
     return secrets.token_hex(4)
 
 
@@ -124,7 +124,7 @@ class ShellRun(Script):
     :param command: see :func:`.command_lines`.
     :param force: run it also in a shell that another run has.
     :param machine: for messages.
-    :param nonce: of the session; by default a new one.
+    :param nonce: of the session, if it runs several commands; by default a new one.
     """
 
     def __init__(
@@ -142,10 +142,10 @@ class ShellRun(Script):
         self.remedy, self.hint = remedies.stop, f"({remedies.force} takes over)"
         self._tail = self._holder = b""  # the mark of the run that has the shell
         self._has_waited = False  # for the number of sessions
-        self.nonce = nonce or new_nonce()
-        self._nonce = self.nonce.encode()
-        self._lines = [line + b"\r" for line in command_lines(command, self.nonce)]
-        self._probe = probe_mark(self.nonce)
+        nonce = nonce or new_nonce()
+        self._nonce = nonce.encode()
+        self._lines = [line + b"\r" for line in command_lines(command, nonce)]
+        self._probe, self._answer = probe(nonce), probe_mark(nonce)
         self._start = mark(b"B" + self._nonce)
         self._lost = mark(b"L" + self._nonce)
         self._end = re.compile(rb"\x1b\]%d;E%s:(\d{1,3})\x1b\\" % (MARK, self._nonce))
@@ -224,7 +224,7 @@ class ShellRun(Script):
         if self._fail_if_unanswerable() or self._fail_if_occupied():
             return
         self._receive = self._answered
-        self._type(probe(self.nonce) + b"\r")
+        self._type(self._probe + b"\r")
         self.left = LEFT
         self._limit_answer(self._unanswered)
 
@@ -245,7 +245,7 @@ class ShellRun(Script):
 
     def _answered(self, data: bytes) -> bytes:
         self._buffer = (self._buffer + data)[-HELD_BYTES:]
-        if self._probe in self._buffer:
+        if self._answer in self._buffer:
             self._timers.cancel("probe")
             self.left = ""
             if not self._fail_if_occupied():

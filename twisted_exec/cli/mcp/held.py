@@ -58,7 +58,7 @@ class HeldConsole(ConsoleUser):
 
     :param where: namespace and name.
     :param gone: called once, when the session is over.
-    :ivar nonce: of the commands that it runs.
+    :ivar nonce: of all commands that it runs: a probe that one of them has left is no other user's.
     :ivar ending: why it is over, unless the agent has left.
     :ivar first: where the output begins that is not from before the session; ``None`` if unknown.
     """
