@@ -16,8 +16,10 @@ from tests import soak
 from tests.contracts.journal import JournalContract
 from tests.journal.support import ManualDisk, close_segments
 from tests.retained import instances
-from twisted_exec.journal.interfaces import IJournal, missing_bytes
+from twisted_exec.journal import records
+from twisted_exec.journal.interfaces import Event, EventKind, IJournal, missing_bytes
 from twisted_exec.journal.journal import Journal
+from twisted_exec.journal.snapshot import Snapshot
 from twisted_exec.program.disk_thread import AtOnce, Unanswered
 
 
@@ -31,6 +33,45 @@ class DiskJournalTests(JournalContract, SynchronousTestCase):
     def reopened(self, path: str) -> Journal:
         self.disk = ManualDisk(path)
         return Journal(lambda: self.now, self.disk)
+
+
+class UnknownEventTests(SynchronousTestCase):
+    """A journal with events of a kind that this release does not know."""
+
+    def written(self, *, sealed: bool) -> str:
+        """Return the path of a journal that another release has written."""
+        path = self.mktemp()
+        patched = (
+            self.patch(records, "_RECORD_KINDS", {**records._RECORD_KINDS, "hidden": 11}),
+            self.patch(records, "_EVENT_KINDS", {**records._EVENT_KINDS, 11: "hidden"}),
+        )
+        journal = Journal(disk=(disk := ManualDisk(path)))
+        event: Any = "hidden"
+        for number in range(40):
+            journal.append(b"line" + b"x" * 99_996)
+            journal._record(event, ranges=[[number * 100_000, 4]])
+            journal.resized(24, 80)
+        if sealed:
+            disk.seal_all()
+        close_segments()
+        for each in patched:
+            each.restore()
+        return path
+
+    def test_ignored(self) -> None:
+        """They are ignored, in open and in sealed segments, and nothing else is lost."""
+        self.addCleanup(close_segments)
+        for sealed in (False, True):
+            path = self.written(sealed=sealed)
+            names = os.listdir(path)
+            self.assertIs(any(name.endswith(".sealed") for name in names), sealed)
+            journal = Journal(disk=ManualDisk(path, run=2))
+            kinds = [event.kind for event in journal.events(0, 4_000_000)]
+            self.assertEqual(kinds, [EventKind.SIZE] * 40)
+            for first in (0, 2_000_000, 3_900_000):
+                self.assertEqual(journal.read(first, 5), b"linex")
+            kinds = [each.kind for each in Snapshot(path).entries() if isinstance(each, Event)]
+            self.assertEqual(kinds, [EventKind.SIZE] * 40)
 
 
 class LateThread(AtOnce):

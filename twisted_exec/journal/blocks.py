@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from zlib import crc32
 
-from twisted_exec.journal.interfaces import Event
+from twisted_exec.journal.interfaces import Event, EventKind
 from twisted_exec.journal.records import CRC, HEADER_BYTES, Damaged, Header
 
 BLOCK_BYTES = 64 << 10
@@ -30,6 +30,7 @@ TRAILER_BYTES = 64
 _NEWLINE = b"\n"
 _MAX_BLOCKS = 1 << 16
 _MAX_EVENT_BYTES = 32 << 20
+_KINDS = frozenset(EventKind)  # `in EventKind` raises TypeError for a string before Python 3.12
 
 
 class Times:
@@ -296,7 +297,9 @@ def decode_block_index(trailer: bytes, data: bytes) -> Index:
         inflater = zlib.decompressobj()
         text = inflater.decompress(data[size:], _MAX_EVENT_BYTES)
         events = [
-            Event(offset, time_ns, kind, data) for offset, time_ns, kind, data in json.loads(text)
+            Event(offset, time_ns, kind, data)
+            for offset, time_ns, kind, data in json.loads(text)
+            if kind in _KINDS
         ]
     except (zlib.error, ValueError, TypeError) as error:
         raise Damaged(f"the events cannot be read: {error}") from None

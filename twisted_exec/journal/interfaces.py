@@ -45,7 +45,7 @@ class Event:
     :param offset: the offset of the first byte that was printed after the event; of a gap, the
         offset at which it begins.
     :param time_ns: nanoseconds since the epoch.
-    :param kind: an :class:`EventKind`, or a kind of a later release.
+    :param kind: an :class:`EventKind`.
     """
 
     offset: int
@@ -95,8 +95,8 @@ class IReadableJournal(Interface):
     Each byte has an offset (64 bits) that is never used for another byte of the same epoch.
 
     These methods raise :class:`OSError` if files cannot be read at present: :meth:`last_bytes`,
-    :meth:`last_lines`, :meth:`line_start`, :meth:`time_at`, :meth:`printed_since`, :meth:`boots` and :meth:`events`. The error is :class:`.Unanswered` if the disk does not answer; the watchers are
-    called when it does.
+    :meth:`last_lines`, :meth:`line_start`, :meth:`time_at`, :meth:`printed_since`, :meth:`boots` and
+    :meth:`events`. The error is :class:`.Unanswered` if the disk does not answer; the watchers are called when it does.
     """
 
     start = Attribute("Offset of the oldest retained byte (int).")

@@ -58,6 +58,7 @@ class RecordKind(IntEnum):
     MOVE = 8
     INDEX = 9
     INPUT = 10
+    # 11 was an event of builds between two releases.
 
 
 _EVENT_KINDS = {RecordKind[kind.name]: kind for kind in EventKind}
