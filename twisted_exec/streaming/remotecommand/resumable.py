@@ -135,7 +135,7 @@ class ResumableServer(ConsoleServer):
         super().__init__(attachment, **more)
         # Without the key, which is a secret that only the client needs.
         self._position, self._settled_before = resumption.position, resumption.settled
-        self._heard = self._announces = False
+        self._heard = False
         self._asks = False  # the attachment waits for an answer
         self._is_pinged = False  # a ping is on the way
         self._is_question = False  # this ping was sent after the last question
@@ -219,9 +219,6 @@ class ResumableServer(ConsoleServer):
         if self.life not in HAS_LEFT:
             reason = f"{reason}; may be resumed"
         super().lost(reason)
-        if self._announces:
-            self._announces = False
-            self._end_entry(RESTARTING)
 
     def _hear(self) -> None:
         if not self._heard and self.life not in HAS_LEFT:
@@ -259,16 +256,15 @@ class ResumableServer(ConsoleServer):
         if self.life is not ServedLife.ATTACHED:
             self.cut()
             return
-        self._input.close()
         self._acks.send_last()
-        self._carrier.restart(ending.message)
         self._disarm()
-        self._announces = True
-        self._detach(ending.reason, self._lose)
-
-    def _end_entry(self, reason: str) -> None:
-        if not self._announces:  # else its client, or a hop, has yet to read the Close
-            super()._end_entry(reason)
+        self._stop()
+        self._why, self._producer = ending.reason, None
+        # The session is over with the connection: until then its client, or a hop, may read the Close.
+        self._become(ServedLife.LEFT)
+        self._attachment.away()
+        self._carrier.transport.resumeProducing()
+        self._carrier.restart(ending.message)
 
     def _lose(self, reason: str) -> None:
         self._attachment.away()

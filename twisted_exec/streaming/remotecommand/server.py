@@ -79,14 +79,14 @@ class ServedLife(Enum):
     ENDING = "ending"
     """It has sent the status, and its attachment is not detached yet."""
     LEFT = "left"
-    """Its attachment is detached; the client may still read the status."""
+    """Its attachment is detached, or away; the client may still read the status, or that a program restarts."""
     OVER = "over"
     """The session is over, too."""
 
 
 SERVED_TRANSITIONS: Mapping[ServedLife, frozenset[ServedLife]] = {
     ServedLife.OPENING: frozenset({ServedLife.ATTACHED, ServedLife.ENDING, ServedLife.OVER}),
-    ServedLife.ATTACHED: frozenset({ServedLife.ENDING, ServedLife.OVER}),
+    ServedLife.ATTACHED: frozenset({ServedLife.ENDING, ServedLife.LEFT, ServedLife.OVER}),
     ServedLife.ENDING: frozenset({ServedLife.LEFT, ServedLife.OVER}),
     ServedLife.LEFT: frozenset({ServedLife.OVER}),
     ServedLife.OVER: frozenset(),
@@ -374,11 +374,6 @@ class ConsoleServer(Living[ServedLife]):
         self._stop()
         reason = self._why or reason
         self._producer = None
-        self._end_entry(reason)
-        if not has_left:
-            (leave or self._attachment.detached)(reason)
-
-    def _end_entry(self, reason: str) -> None:
         if self._entry is not None:
             sent = self.bytes_to_machine
             if ITermsAttachment.providedBy(self._attachment):
@@ -388,6 +383,8 @@ class ConsoleServer(Living[ServedLife]):
                 bytes_to_machine=sent,
                 bytes_to_user=self.bytes_to_user,
             )
+        if not has_left:
+            (leave or self._attachment.detached)(reason)
 
     def _ping(self) -> None:
         self._timer = None

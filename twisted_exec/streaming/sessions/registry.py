@@ -275,7 +275,7 @@ class Sessions:
 
         self.each(self.live(), end)
         if not self._live:
-            self._drained(None)
+            self._drained()
             return succeed(None)
         waiting: Deferred[None] = Deferred()
         self._empty.append(waiting)
@@ -284,11 +284,11 @@ class Sessions:
         def drained(_: None) -> None:
             if limit.active():
                 limit.cancel()
-            self._drained(None)
+            self._drained()
 
         return waiting.addCallback(drained)
 
-    def _drained(self, _: None) -> None:
+    def _drained(self) -> None:
         for each in self.when_drained:
             each()
 
