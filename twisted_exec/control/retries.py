@@ -70,14 +70,14 @@ class Pauses:
 
     def next_seconds(self, refusal: APIError | None = None) -> float:
         """Return how long to wait now, which may be the ``Retry-After`` of the last refusal."""
-        passed_seconds = self.passed_seconds
-        longest_seconds = inf
-        if passed_seconds < EAGER_SECONDS:
-            may_restart = passed_seconds < RESTART_SECONDS
-            longest_seconds = RESTART_PAUSE_SECONDS if may_restart else PAUSE_SECONDS
-        seconds = self._backoff.pause(longest_seconds)
+        seconds = self._backoff.pause(self._longest_seconds())
         requested_seconds = 0.0 if refusal is None else refusal.retry_after_seconds or 0.0
         return max(seconds, min(requested_seconds, RETRY_AFTER_SECONDS))
+
+    def _longest_seconds(self) -> float:
+        if self.passed_seconds < RESTART_SECONDS:
+            return RESTART_PAUSE_SECONDS
+        return PAUSE_SECONDS if self.passed_seconds < EAGER_SECONDS else inf
 
 
 class Retries(Generic[T]):

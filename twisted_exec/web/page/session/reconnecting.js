@@ -1,8 +1,9 @@
 /**
  * The waits between attempts to connect.
  *
- * The waits double from 0.1 s to 0.4 s, after three seconds to 1 s, and after two minutes to 10 s; each is shortened at random by up to half, so that the
- * clients of a server that was restarted do not return at once.  twisted_exec/control/retries.py has the same rules.
+ * The waits double from 0.1 s to 0.4 s, after three seconds to 1 s, and after two minutes to 10 s; each is shortened at
+ * random by up to half, so that the clients of a server that was restarted do not return at once.
+ * twisted_exec/control/retries.py has the same rules.
  */
 
 import { Backoff } from "../backoff.js";
