@@ -27,9 +27,10 @@ from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.kube.kubeconfig.loader import load
 from twisted_exec.kube.kubeconfig.writer import write_kubeconfig
+from twisted_exec.standalone.certificates import POOL as STANDALONE_POOL
 from twisted_exec.tls.pki.directory import create_pki
 
-from .programs import Program, twistd
+from .programs import Program, script, start, twistd
 
 POOL = "pool-a"
 
@@ -294,13 +295,13 @@ class Deployment:
         """Kill or stop programs at the same moment (``api``, ``runtime``, ``poollet``), and start them again."""
         ending = [Deferred.fromCoroutine(self.end(name, kill=kill)) for name in programs]
         await gatherResults(ending, consumeErrors=True)
-        for name, start in (
+        for name, start_again in (
             ("api", self.start_api),
             ("runtime", self.start_runtime),
             ("poollet", self.start_poollet),
         ):
             if name in programs:
-                await start()
+                await start_again()
 
     async def end(self, program: str, *, kill: bool = True) -> None:
         """Kill or stop a program."""
@@ -327,6 +328,46 @@ class Deployment:
         for reserve in self.directory.glob("*.db-reserve"):  # 16 MiB each
             reserve.unlink()
         shutil.rmtree(self.sockets, ignore_errors=True)
+
+
+class StandaloneDeployment(Deployment):
+    """All parts in one process, with the classes of ``runtime.yaml``; the machines outlive it."""
+
+    standalone: Program
+
+    async def start(self) -> None:
+        self.port = self.reserved.add()
+        await self.start_standalone()
+        self.admin = self.path("exec-state/admin.kubeconfig")
+        self.client = KubeClient(load(self.admin), reactor)
+
+    def launch(self) -> Program:
+        """Start the program."""
+        argv = [script("twistd"), "-n", "--pidfile=", "exec-standalone", "--without-spaces"]
+        options = ("--without-demo", f"--port={self.port}", "--classes=runtime.yaml", self.drain)
+        return start([*argv, *options], cwd=str(self.directory), fork=self.fork)
+
+    async def start_standalone(self) -> None:
+        """Start the program; fires when it is ready."""
+        self.standalone = self.launch()
+        await self.standalone.until(rb"\nReady")
+
+    async def restart(self, *programs: str, kill: bool = True) -> None:
+        await self.end("standalone", kill=kill)
+        await self.start_standalone()
+
+    async def create_machine(self, name: str, class_name: str) -> Object:
+        made = machine(name, class_name, STANDALONE_POOL, self.dialect)
+        await self.client.create(self.dialect.workload, made, namespace="default")
+        return await self.machine_in_state(name, "Running")
+
+    async def stop(self) -> None:
+        await self._close_client()
+        await self.standalone.stop()
+        for process in procfs.machines_of(self.path("exec-state/runtime")):
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+        await super().stop()
 
 
 async def gone(client: KubeClient, resource: Resource, name: str, namespace: str = "") -> None:

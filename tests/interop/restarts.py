@@ -30,17 +30,14 @@ from twisted.internet import reactor as _reactor
 from twisted.internet.defer import Deferred, DeferredSemaphore, gatherResults
 from twisted.trial.unittest import TestCase
 
-from tests import needs, procfs
+from tests import needs
 from tests.flows import kubectls
 from tests.flows.cables import Cable
-from tests.flows.deployment import Deployment, machine, pause
-from tests.flows.programs import Program, script, start
+from tests.flows.deployment import Deployment, StandaloneDeployment, pause
+from tests.flows.programs import Program, script
 from tests.flows.resuming import Typist
 from twisted_exec.api.kinds import SECRETS
 from twisted_exec.api.status import APIError
-from twisted_exec.kube.client import KubeClient
-from twisted_exec.kube.kubeconfig.loader import load
-from twisted_exec.standalone.certificates import POOL
 from twisted_exec.wire.stream_options import CONSOLE
 
 from .loaded_clients import BusyMachine, LoadedClient
@@ -52,6 +49,7 @@ RESTARTS = int(os.environ.get("RESTARTS", "2"))
 SESSIONS = int(os.environ.get("SESSIONS", "20"))
 SEED = int(os.environ.get("SEED", str(random.getrandbits(32))))
 
+DRAIN_SECONDS = 1.5
 _AT_A_MACHINE = 10
 _MACHINES = max(1, SESSIONS // _AT_A_MACHINE)
 _BYTES_PER_SECOND = min(2000, 60_000 // SESSIONS)
@@ -73,7 +71,7 @@ _OVER_SPDY = {"KUBECTL_REMOTE_COMMAND_WEBSOCKETS": "false"}
 class Programs(Deployment):
     """Three programs, whose machines outlive the runtime."""
 
-    drain = "--drain-seconds=1.5"
+    drain = f"--drain-seconds={DRAIN_SECONDS}"
     names: tuple[str, ...] = ("api", "poollet", "runtime")
 
     def __init__(self, directory: str) -> None:
@@ -106,38 +104,15 @@ class Programs(Deployment):
         )
 
 
-class Standalone(Programs):
+class Standalone(StandaloneDeployment, Programs):
     """All parts in one process."""
 
     names = ("standalone",)
 
     async def start(self) -> None:
-        self.port = self.reserved.add()
-        await self.start_standalone()
-        self.admin = self.path("exec-state/admin.kubeconfig")
-        self.client = KubeClient(load(self.admin), reactor)
+        await super().start()
         for each in (*self.machines, self.flood):
-            body = machine(each.name, each.name, POOL)
-            await self.client.create(self.dialect.workload, body, "default")
-            await self.machine_in_state(each.name, "Running")
-
-    async def start_standalone(self) -> None:
-        """Start the program; fires when it is ready."""
-        argv = [script("twistd"), "-n", "--pidfile=", "exec-standalone", "--without-spaces"]
-        options = ("--without-demo", f"--port={self.port}", "--classes=runtime.yaml", self.drain)
-        self.standalone = start([*argv, *options], cwd=str(self.directory))
-        await self.standalone.until(rb"\nReady")
-
-    async def restart(self, *programs: str, kill: bool = True) -> None:
-        await self.end("standalone", kill=kill)
-        await self.start_standalone()
-
-    async def stop(self) -> None:
-        await self._close_client()
-        await self.standalone.stop()
-        for process in procfs.machines_of(self.path("exec-state/runtime")):
-            os.kill(process, signal.SIGKILL)
-        await super().stop()
+            await self.create_machine(each.name, each.name)
 
 
 class OurSession(Typist):
@@ -382,8 +357,9 @@ class RestartTests(TestCase):
             if not kill and user not in paused:
                 if "is restarting" in user.outages[before[user]]:
                     self.assertEqual(uncertain, 0, what)
-                else:  # it has not read the announcement within the limit of the stop
-                    self.unannounced[what] += 1
+                else:
+                    self.assertGreaterEqual(self.stops[what][-1], DRAIN_SECONDS, what)
+                    self.unannounced[what] += 1  # it has not read the announcement within the limit
 
     def note_stop(self, code: int, what: str, began: float) -> int:
         self.stops[what].append(reactor.seconds() - began)

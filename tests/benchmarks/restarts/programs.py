@@ -4,18 +4,12 @@ Programs that are restarted on the same ports, with machines that print what the
 
 from __future__ import annotations
 
-import os
-import signal
 from typing import Any
 
 from twisted.internet import reactor as _reactor
 
-from tests import procfs
-from tests.flows.deployment import Deployment, machine
-from tests.flows.programs import Program, script, start
-from twisted_exec.kube.client import KubeClient
-from twisted_exec.kube.kubeconfig.loader import load
-from twisted_exec.standalone.certificates import POOL
+from tests.flows.deployment import Deployment, StandaloneDeployment
+from tests.flows.programs import Program
 
 reactor: Any = _reactor
 
@@ -87,36 +81,13 @@ class Programs(Deployment):
         return self.kubeconfig(f"user-{number}", ["system:masters"])
 
 
-class Standalone(Programs):
+class Standalone(StandaloneDeployment, Programs):
     """All parts in one process."""
 
     names = ("standalone",)
 
-    async def start(self) -> None:
-        self.port = self.reserved.add()
-        await self.start_standalone()
-        self.admin = self.path("exec-state/admin.kubeconfig")
-        self.client = KubeClient(load(self.admin), reactor)
-
-    async def start_standalone(self) -> None:
-        """Start the program; fires when it is ready."""
-        plugin = "exec-standalone"
-        argv = [script("twistd"), "-n", "--pidfile=", plugin, "--without-spaces", "--without-demo"]
-        options = (f"--port={self.port}", "--classes=runtime.yaml", self.drain)
-        program = start([*argv, *options], cwd=str(self.directory), fork=False)
-        self.standalone = self.timed(plugin, program)
-        await program.until(_READY_LINES[plugin])
-
-    async def create_machine(self, name: str, class_name: str) -> Any:
-        body = machine(name, class_name, POOL)
-        await self.client.create(self.dialect.workload, body, namespace="default")
-        return await self.machine_in_state(name, "Running")
+    def launch(self) -> Program:
+        return self.timed("exec-standalone", super().launch())
 
     def user(self, number: int) -> str:
         return self.admin
-
-    async def stop(self) -> None:
-        await self.standalone.stop()
-        for process in procfs.machines_of(self.path("exec-state/runtime")):
-            os.kill(process, signal.SIGKILL)
-        await super().stop()
