@@ -197,7 +197,7 @@ class OpenSSHTests(ClientContract, DoorCase):
         await program.until(rb"Connected to vm\.")
         assert self.door.transport is not None
         self.door.transport.signalProcess(signal.SIGTERM)
-        await program.until(rb"the ssh server is shutting down: connect again")
+        await program.until(rb"exec-sshd is restarting")
         await program.ended
 
     async def test_two_people(self) -> None:

@@ -320,4 +320,4 @@ class EndTests(DoorCase):
     async def test_stopped(self) -> None:
         """So does the end of the program."""
         self.change = lambda: self.door.stopService()  # type: ignore[method-assign]
-        self.assertIn(b"the ssh server is shutting down: connect again", await self.ends())
+        self.assertIn(b"exec-sshd is restarting", await self.ends())

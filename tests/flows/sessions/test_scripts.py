@@ -56,7 +56,7 @@ class ScriptTests(LogCase):
         begin = await screen.until(PROMPT)
         code, _ = await self.result("--run", "echo it''s; exit 3")
         self.assertEqual(code, 3)
-        await screen.until(rb"_te='echo it.*\x1b\]28747;B.*its\r\n.*\x1b\]28747;E", start=begin)
+        await screen.until(rb"(?s)_te='echo it.*\x1b\]28747;B.*its\r\n.*\x1b\]28747;E", start=begin)
         await screen.leave()
         for command in ("logs --plain", "screen", "logs"):
             argv = [script("twisted-exec"), *command.split(), "sh"]
