@@ -61,6 +61,14 @@ class EchoTests(SharedConsoleCase):
         self.console.says(b"xx")
         self.assertEqual(self.ann.echoes, [0.75])
 
+    def test_fast_typist(self) -> None:
+        """One echo a second is measured."""
+        for _ in range(8):
+            self.types(0.125)
+            self.console.says(b"x")
+            self.clock.advance(0.125)
+        self.assertEqual(self.ann.echoes, [0.125, 0.125])
+
     def test_no_echo(self) -> None:
         """Without output in time there is no echo, and the next key begins anew."""
         self.types(LONGEST_SECONDS + 0.5)

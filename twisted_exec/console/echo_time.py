@@ -13,6 +13,8 @@ from twisted.internet.interfaces import IReactorTime
 
 LONGEST_SECONDS = 2.0
 """Longest time from input to its echo; later output is no echo."""
+_PAUSE_SECONDS = 1.0
+"""Least time between two measurements of a console."""
 
 
 class EchoUser(Protocol):
@@ -23,7 +25,7 @@ class EchoUser(Protocol):
 
 
 class EchoTime:
-    """Measures the time from input to the next output, for the session that typed."""
+    """Measures the time from input to the next output about once a second, for the session that typed."""
 
     __slots__ = ("_clock", "_typed_at", "_viewer")
 
@@ -31,11 +33,12 @@ class EchoTime:
         self._clock = clock
         # Its input is not answered yet.  It may leave before that, and is freed by reference counts.
         self._viewer: ref[EchoUser] | None = None
-        self._typed_at = 0.0
+        self._typed_at = -_PAUSE_SECONDS
 
     def typed(self, viewer: EchoUser) -> None:
         now = self._clock.seconds()
-        if self._viewer is None or now - self._typed_at > LONGEST_SECONDS:
+        pause = LONGEST_SECONDS if self._viewer is not None else _PAUSE_SECONDS
+        if now - self._typed_at >= pause:
             self._viewer, self._typed_at = ref(viewer), now
 
     def printed(self) -> None:

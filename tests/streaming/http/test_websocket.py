@@ -10,18 +10,18 @@ import gc
 import struct
 import tracemalloc
 
+from hypothesis import given
+from hypothesis import strategies as st
 from twisted.internet.task import Clock
-from twisted.logger import LogLevel, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.streaming.frames import CloseConnection, masked
 from tests.streaming.remotecommand.serving import ServeTestCase
-from twisted_exec.streaming.http import websocket
 from twisted_exec.streaming.http.websocket import (
     ServerSocket,
-    check_nvx,
     client_factory,
     server_factory,
+    unmasked,
 )
 from twisted_exec.streaming.remotecommand.carriers import StreamLimits
 from twisted_exec.testing.console import RecordingAttachment
@@ -137,33 +137,13 @@ class CloseTests(ServeTestCase):
             self.assertEqual(self.closed_with(code), 1002, code)
 
 
-class NVXTests(SynchronousTestCase):
-    """Tests for :func:`check_nvx`."""
+class UnmaskedTests(SynchronousTestCase):
+    """Tests for :func:`unmasked`."""
 
-    def warnings(self) -> list[str]:
-        told: list[str] = []
-
-        def observe(event: dict[str, object]) -> None:
-            if event["log_level"] is LogLevel.warn:
-                told.append(str(event["log_format"]))
-
-        globalLogPublisher.addObserver(observe)
-        self.addCleanup(globalLogPublisher.removeObserver, observe)
-        check_nvx()
-        return told
-
-    def test_there(self) -> None:
-        """The compiled parts are available in tests, and no warning is logged."""
-        self.assertTrue(check_nvx())
-        self.assertEqual(self.warnings(), [])
-
-    def test_missing(self) -> None:
-        """Without them a warning says what is wrong."""
-
-        class Slow:
-            """A masker that is not compiled."""
-
-        self.patch(websocket, "create_xor_masker", lambda mask, length: Slow())
-        self.assertFalse(check_nvx())
-        (warning,) = self.warnings()
-        self.assertIn("NVX", warning)
+    @given(st.binary(max_size=300), st.binary(min_size=4, max_size=4), st.integers(0, 300))
+    def test_parts(self, data: bytes, mask: bytes, middle: int) -> None:
+        """Each byte is changed by that of the mask at its place in the payload, wherever a part ends."""
+        masked = bytes(byte ^ mask[at % 4] for at, byte in enumerate(data))
+        middle = min(middle, len(data))
+        parts = unmasked(masked[:middle], mask, 0) + unmasked(masked[middle:], mask, middle)
+        self.assertEqual(parts, data)

@@ -27,6 +27,7 @@ class KeptTerminal(FileDescriptor):
     """
 
     connected = 1
+    _is_writing = False  # input waits for the terminal
 
     def __init__(
         self, reactor: Any, descriptor: int, process: Any, mark: ReadMark, name: str
@@ -55,11 +56,27 @@ class KeptTerminal(FileDescriptor):
         self._process.childDataReceived(1, data)
 
     def write(self, data: bytes) -> None:
-        if not self.disconnecting:
+        """Write at once what the terminal takes, unless other input waits."""
+        if self.disconnecting or not data:
+            return
+        if not self._is_writing:
+            try:
+                data = data[os.write(self.fd, data) :]
+            except OSError:
+                pass  # it is full, or has ended: the reactor's write finds out which
+        if data:
             super().write(data)
 
     def writeSomeData(self, data: bytes) -> Any:
         return writeToFD(self.fd, data)
+
+    def startWriting(self) -> None:
+        self._is_writing = True
+        super().startWriting()
+
+    def stopWriting(self) -> None:
+        self._is_writing = False
+        super().stopWriting()
 
     def loseConnection(self) -> None:
         """Stop reading and writing; the terminal closes when the machine is stopped or released."""

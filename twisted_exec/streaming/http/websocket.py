@@ -16,7 +16,6 @@ from autobahn.twisted.websocket import (
     WebSocketServerProtocol,
 )
 from autobahn.util import encode_truncate
-from autobahn.websocket.xormasker import create_xor_masker  # type: ignore[attr-defined]
 from twisted.internet.interfaces import IProtocol, IReactorTime
 from twisted.internet.protocol import connectionDone
 from twisted.logger import Logger
@@ -39,6 +38,7 @@ MAX_FRAGMENTS = 4096
 _FRAGMENT_BYTES = 16
 
 _TEXT, _BINARY = 1, 2
+_NO_MASK = bytes(4)
 
 _REASON_BYTES = 123
 """Limit of a Close's reason: RFC 6455, section 5.5, without the code."""
@@ -82,13 +82,18 @@ class MessageSocket(PacedConnection):
     STATE_CLOSED: Any
     user: SocketUser
 
+    @staticmethod
+    def _head(opcode: int, length: int) -> bytes:
+        """Return the head of an outgoing frame."""
+        raise NotImplementedError
+
     # For the user.
 
     def send(self, message: bytes, text: bool = False) -> None:
         """Send one message, unfragmented; dropped when the socket is closing."""
-        if self.can_send:
+        if self.state == self.STATE_OPEN:
             # autobahn's sendMessage applies the limit of received messages, and raises.
-            self.sendFrame(opcode=_TEXT if text else _BINARY, payload=message)  # type: ignore[attr-defined]
+            self.sendFrame(_TEXT if text else _BINARY, message)
 
     def ping(self) -> None:
         """Send a ping, unless output is blocked."""
@@ -133,6 +138,17 @@ class MessageSocket(PacedConnection):
     def sendData(self, data: bytes, sync: bool = False, chopsize: int | None = None) -> None:
         # Skip autobahn's coloured debug message per frame: a quarter of the cost of an echo.
         self.transport.write(data)
+
+    def sendFrame(self, opcode: int, payload: bytes = b"", **more: Any) -> None:
+        self.transport.write(self._head(opcode, len(payload)) + payload)
+
+    def onFrameData(self, payload: bytes) -> bool | None:
+        frame: Any = self.current_frame  # type: ignore[attr-defined]
+        if frame.mask is not None and frame.mask != _NO_MASK:
+            begin = self.current_frame_masker.pointer() - len(payload)  # type: ignore[attr-defined]
+            payload = unmasked(payload, frame.mask, begin)
+        answer: bool | None = super().onFrameData(payload)  # type: ignore[misc]
+        return answer
 
     def onOpen(self) -> None:
         self.transport.registerProducer(self, True)
@@ -224,6 +240,14 @@ class ServerSocket(MessageSocket, WebSocketServerProtocol):  # type: ignore[misc
         # Sent by now, and one of the headers may be a secret.
         self._headers, self.http_response_data = {}, ""
 
+    @staticmethod
+    def _head(opcode: int, length: int) -> bytes:
+        if length < 126:
+            return bytes((0x80 | opcode, length))
+        if length <= 0xFFFF:
+            return struct.pack("!BBH", 0x80 | opcode, 126, length)
+        return struct.pack("!BBQ", 0x80 | opcode, 127, length)
+
     def onConnect(self, request: object) -> tuple[str | None, dict[str, str]]:
         return self._subprotocol or None, self._headers
 
@@ -243,13 +267,15 @@ class ClientSocket(MessageSocket, WebSocketClientProtocol):  # type: ignore[misc
     def startHandshake(self) -> None:
         self.websocket_key = new_key()  # the request has been sent already
 
-    def sendFrame(  # type: ignore[override]
-        self, opcode: int, payload: bytes = b"", **more: Any
-    ) -> None:
+    @staticmethod
+    def _head(opcode: int, length: int) -> bytes:
         # Masked, as RFC 6455 demands of a client, but with the key 0, which changes nothing: masks
-        # keep scripts in browsers from talking HTTP to proxies, and we are no browser.  So no
-        # client needs autobahn's compiled parts.
-        self.sendData(_frame_head(opcode, len(payload)) + payload)
+        # keep scripts in browsers from talking HTTP to proxies, and we are no browser.
+        if length < 126:
+            return struct.pack("!BB4x", 0x80 | opcode, 0x80 | length)
+        if length <= 0xFFFF:
+            return struct.pack("!BBH4x", 0x80 | opcode, 0xFE, length)
+        return struct.pack("!BBQ4x", 0x80 | opcode, 0xFF, length)
 
     def onCloseFrame(self, code: int | None, reason: bytes | None) -> Any:
         handled = super().onCloseFrame(code, reason)
@@ -258,18 +284,21 @@ class ClientSocket(MessageSocket, WebSocketClientProtocol):  # type: ignore[misc
         return handled
 
 
-def _frame_head(opcode: int, length: int, *, fin: int = 0x80) -> bytes:
-    if length < 126:
-        return struct.pack("!BB4x", fin | opcode, 0x80 | length)
-    if length <= 0xFFFF:
-        return struct.pack("!BBH4x", fin | opcode, 0xFE, length)
-    return struct.pack("!BBQ4x", fin | opcode, 0xFF, length)
+def unmasked(data: bytes, mask: bytes, begin: int) -> bytes:
+    """
+    Return a part of a masked frame's payload without its mask (RFC 6455, section 5.3).
+
+    :param mask: four bytes.
+    :param begin: where the part begins in the payload.
+    """
+    size, at = len(data), begin % 4
+    key = ((mask[at:] + mask[:at]) * (size // 4 + 1))[:size]
+    return (int.from_bytes(data, "little") ^ int.from_bytes(key, "little")).to_bytes(size, "little")
 
 
 @lru_cache(maxsize=8)
 def server_factory(clock: IReactorTime, message_bytes: int) -> WebSocketServerFactory:
     """Return the options of server ends; calls with equal arguments share a factory."""
-    check_nvx()
     factory = WebSocketServerFactory(reactor=clock, server=None)
     factory.setProtocolOptions(openHandshakeTimeout=0, **_options(message_bytes))
     return factory
@@ -295,6 +324,8 @@ def _options(message_bytes: int) -> dict[str, Any]:
         # autobahn's own timer starts before a slow reader has the output, and ends in a reset.
         "closeHandshakeTimeout": 0,
         "utf8validateIncoming": False,
+        # onFrameData unmasks: autobahn would make a compiled object for each frame.
+        "applyMask": False,
     }
 
 
@@ -309,15 +340,3 @@ def start(
     socket.user, socket.clock, socket.linger_seconds = user, clock, linger_seconds
     socket.factory = factory  # type: ignore[attr-defined]
     return socket  # type: ignore[return-value]
-
-
-def check_nvx() -> bool:
-    """Log a warning without autobahn's compiled parts; return whether they are there."""
-    masker = type(create_xor_masker(b"abcd", 999)).__module__
-    if masker != "autobahn.nvx._xormasker":
-        _log.warn(
-            "autobahn runs without its compiled parts (NVX): consoles will be slow;"
-            " is there a wheel for this platform, and is AUTOBAHN_USE_NVX=0 not set?"
-        )
-        return False
-    return True

@@ -7,7 +7,6 @@ session.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -50,8 +49,6 @@ GIVEN_UP = 4001
 _ACK_PIECES = 4 << 10
 _ACK_SECONDS = 1.0
 _BURST_SECONDS = 0.05
-_ECHO_SECONDS = 1.0
-"""Least time between two marks about echoes."""
 
 
 @dataclass(frozen=True)
@@ -139,7 +136,6 @@ class ResumableServer(ConsoleServer):
         self._asks = False  # the attachment waits for an answer
         self._is_pinged = False  # a ping is on the way
         self._is_question = False  # this ping was sent after the last question
-        self._echoed_at = -math.inf  # when the last mark about an echo was sent
         self._input.settled = resumption.settled or 0
         if resumption.last_input is not None:
             self._time_limits.last_input = resumption.last_input
@@ -175,9 +171,7 @@ class ResumableServer(ConsoleServer):
 
     def echoed(self, seconds: float) -> None:
         super().echoed(seconds)
-        now = self._clock.seconds()
-        if now - self._echoed_at >= _ECHO_SECONDS and not self._carrier.blocked:
-            self._echoed_at = now
+        if not self._carrier.blocked:
             self._send_mark(EchoTime(round(seconds * 1_000_000)))
 
     # CarrierUser
