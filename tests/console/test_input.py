@@ -20,9 +20,9 @@ from twisted_exec.streaming.interfaces import (
     Role,
     TerminalSize,
 )
-from twisted_exec.streaming.remotecommand.input_notices import TELL_AGAIN_SECONDS
 from twisted_exec.wire.channel import Channel
 from twisted_exec.wire.marks import not_sent
+from twisted_exec.wire.notices import TELL_AGAIN_SECONDS
 from twisted_exec.wire.session_terms import FULL, MAY_ONLY_OBSERVE, Right, Terms
 from twisted_exec.wire.stream_options import StreamOptions
 

@@ -18,7 +18,7 @@ from twisted_exec.console.notices import (
     with_kind,
 )
 from twisted_exec.streaming.interfaces import Role
-from twisted_exec.streaming.remotecommand.input_notices import MAY_OBSERVE
+from twisted_exec.streaming.remotecommand.server import MAY_OBSERVE
 from twisted_exec.wire.marks import OPTION, Notice, NoticeKind, NoticeRole, not_sent
 from twisted_exec.wire.notices import decode_notice
 from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE

@@ -27,7 +27,7 @@ from twisted_exec.streaming.interfaces import (
     Ending,
     TerminalSize,
 )
-from twisted_exec.streaming.remotecommand.input_notices import NO_BREAK
+from twisted_exec.streaming.remotecommand.server import NO_BREAK
 from twisted_exec.wire.notices import encode_gap
 from twisted_exec.wire.notices import encode_notice as notice
 

@@ -26,7 +26,7 @@ from twisted_exec.streaming.interfaces import (
     TerminalSize,
 )
 from twisted_exec.streaming.remotecommand.carriers import StreamLimits
-from twisted_exec.streaming.remotecommand.input_notices import (
+from twisted_exec.streaming.remotecommand.server import (
     MAY_NOT_SAY,
     NO_BREAK,
     NO_MESSAGES,

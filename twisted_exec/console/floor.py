@@ -269,7 +269,7 @@ class Floor:
         if participant.is_denied:
             return not_sent(MAY_ONLY_OBSERVE, NoticeRole.DENIED)
         # For sessions that asked for input but do not have the floor.  Input of a --read-only session never
-        # gets here: READ_ONLY of streaming.remotecommand.input_notices answers it, without naming a writer or ~f.
+        # gets here: READ_ONLY of streaming.remotecommand.server answers it, without naming a writer or ~f.
         refused = not_sent(self._loss or self._status(participant))
         to_observer = self._to_observer(refused.text, self._hint(participant))
         return replace(to_observer, kind=refused.kind, why=refused.why)

@@ -25,8 +25,8 @@ from twisted_exec.streaming.interfaces import (
     Position,
     Role,
 )
-from twisted_exec.streaming.remotecommand.input_notices import TELL_AGAIN_SECONDS
 from twisted_exec.wire.marks import Notice, NoticeKind, not_sent
+from twisted_exec.wire.notices import TELL_AGAIN_SECONDS
 from twisted_exec.wire.session_terms import Terms
 from twisted_exec.wire.typed_keys import DroppedKeys, is_typed, keys_discarded
 

@@ -39,7 +39,7 @@ from twisted_exec.streaming.interfaces import (
     Role,
     TerminalSize,
 )
-from twisted_exec.streaming.remotecommand.input_notices import NO_BREAK
+from twisted_exec.streaming.remotecommand.server import NO_BREAK
 from twisted_exec.wire.marks import Attendance, Notice, NoticeKind
 from twisted_exec.wire.session_terms import FULL, Right, Terms
 from twisted_exec.wire.stream_options import StreamOptions

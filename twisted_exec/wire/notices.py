@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 
 NOTICE_COLUMNS = 78
+TELL_AGAIN_SECONDS = 10.0
+"""A user who goes on so long after a notice gets it again."""
 
 _LINE_END = "\r\n"
 _BEFORE, _BEHIND = f"{_LINE_END}[twisted-exec: ", f"]{_LINE_END}"

@@ -41,7 +41,7 @@ from twisted_exec.streaming.interfaces import (
     Role,
     TerminalSize,
 )
-from twisted_exec.streaming.remotecommand.input_notices import READ_ONLY
+from twisted_exec.streaming.remotecommand.server import READ_ONLY
 from twisted_exec.testing.console import EchoAttachment, RecordingAttachment
 from twisted_exec.wire.notices import encode_notice
 

@@ -17,7 +17,7 @@ from twisted_exec.kube.kubeconfig.loader import load
 from twisted_exec.streaming.interfaces import Break, Role, TerminalSize
 from twisted_exec.streaming.remotecommand.carriers import OVER_SPDY
 from twisted_exec.streaming.remotecommand.client import ConsoleClient
-from twisted_exec.streaming.remotecommand.input_notices import NO_BREAK, READ_ONLY
+from twisted_exec.streaming.remotecommand.server import NO_BREAK, READ_ONLY
 from twisted_exec.testing.console import RecordingUser
 from twisted_exec.wire.channel import PROTOCOLS, UNNAMED
 from twisted_exec.wire.stream_options import CONSOLE, StreamOptions

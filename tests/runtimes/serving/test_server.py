@@ -42,7 +42,7 @@ from twisted_exec.streaming.interfaces import (
     IAttachment,
     Role,
 )
-from twisted_exec.streaming.remotecommand.input_notices import MAY_OBSERVE
+from twisted_exec.streaming.remotecommand.server import MAY_OBSERVE
 from twisted_exec.streaming.sessions.hop_terms import terms_query
 from twisted_exec.streaming.subject import Subject
 from twisted_exec.tls.listening import BACKLOG

@@ -22,8 +22,8 @@ from twisted_exec.streaming.interfaces import (
     Role,
     TerminalSize,
 )
-from twisted_exec.streaming.remotecommand.input_notices import READ_ONLY
 from twisted_exec.streaming.remotecommand.resumable import Acknowledgements, Resumption
+from twisted_exec.streaming.remotecommand.server import READ_ONLY
 from twisted_exec.testing.console import ResumableAttachment
 from twisted_exec.wire.marks import Ack, At, EchoTime, Mark, MarkDecoder, Notice
 from twisted_exec.wire.resize import Message, encode_message, encode_size, encode_wish

@@ -20,8 +20,8 @@ from twisted_exec.program.metrics import new_registry
 from twisted_exec.program.session_metrics import LatencyMetrics
 from twisted_exec.streaming.interfaces import REVOKED, TIME_OVER, Ending, IAttachmentTransport, Role
 from twisted_exec.streaming.remotecommand.carriers import DEFAULT_LIMITS
-from twisted_exec.streaming.remotecommand.input_notices import MAY_OBSERVE
 from twisted_exec.streaming.remotecommand.server import (
+    MAY_OBSERVE,
     SERVED_TRANSITIONS,
     ConsoleServer,
     ServedLife,

@@ -15,7 +15,7 @@ from twisted_exec.streaming.interfaces import (
     TerminalSize,
 )
 from twisted_exec.streaming.remotecommand.carriers import OVER_SPDY
-from twisted_exec.streaming.remotecommand.input_notices import READ_ONLY
+from twisted_exec.streaming.remotecommand.server import READ_ONLY
 from twisted_exec.streaming.remotecommand.translate import LOST
 from twisted_exec.testing.console import EchoAttachment, RecordingAttachment
 from twisted_exec.testing.network import BUFFER_BYTES

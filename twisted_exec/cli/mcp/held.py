@@ -24,10 +24,10 @@ from twisted_exec.cli.messages import FAILED_CODE
 from twisted_exec.console.notices import GETS_INPUT, LINE_BACK, WAIT, with_kind
 from twisted_exec.kube.console import ConsoleOptions, open_console
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
-from twisted_exec.streaming.remotecommand.input_notices import TELL_AGAIN_SECONDS
 from twisted_exec.streaming.remotecommand.stream import ConsoleStream, ConsoleUser
 from twisted_exec.wire.endings import Ending
 from twisted_exec.wire.marks import At, Notice, NoticeKind, NoticeRole
+from twisted_exec.wire.notices import TELL_AGAIN_SECONDS
 from twisted_exec.wire.resize import Break, Role
 from twisted_exec.wire.resume import Position
 

@@ -136,17 +136,12 @@ class ResumableServer(ConsoleServer):
         self._asks = False  # the attachment waits for an answer
         self._is_pinged = False  # a ping is on the way
         self._is_question = False  # this ping was sent after the last question
-        self._input.settled = resumption.settled or 0
+        self.settled = resumption.settled or 0
         if resumption.last_input is not None:
             self._time_limits.last_input = resumption.last_input
-        self._acks = Acknowledgements(self._clock, self._send_mark, self._input.settled)
-        self._input.on_settled = self._acks.settled
+        self._acks = Acknowledgements(self._clock, self._send_mark, self.settled)
 
     # IMarkTransport
-
-    @property
-    def settled(self) -> int:
-        return self._input.settled
 
     def send_mark(self, mark: At | Attendance | Notice) -> None:
         self._send_mark(mark)
@@ -188,8 +183,13 @@ class ResumableServer(ConsoleServer):
             self._attachment.resumed(self, position)
 
     def received(self, channel: Channel, data: bytes) -> None:
-        self._hear()
+        if not self._heard:
+            self._hear()
         super().received(channel, data)
+
+    def _settle(self, pieces: int) -> None:
+        self.settled += pieces
+        self._acks.settled(self.settled)
 
     def ended(self, channel: Channel) -> None:
         self._hear()

@@ -13,26 +13,32 @@ from zope.interface import implementer
 from twisted_exec.streaming.interfaces import (
     INTERNAL,
     REVOKED,
+    Break,
     Ending,
     IAttachment,
     IAttachmentTransport,
     IEchoTransport,
+    IMessaging,
+    IOperable,
     ITermsAttachment,
+    TerminalSize,
 )
 from twisted_exec.streaming.lives import Living
 from twisted_exec.streaming.rejoinable_transport import RejoinableTransport
 from twisted_exec.streaming.remotecommand.carrier import ServerCarrier
 from twisted_exec.streaming.remotecommand.carriers import StreamLimits
-from twisted_exec.streaming.remotecommand.user_input import UserInput
+from twisted_exec.streaming.remotecommand.waiting_input import Item, WaitingInput, pieces
 from twisted_exec.streaming.sessions.registry import Session
 from twisted_exec.streaming.sessions.stream import SessionStream
 from twisted_exec.streaming.sessions.time_limits import TimeLimits
 from twisted_exec.wire.channel import Channel
 from twisted_exec.wire.endings import encode_ending
-from twisted_exec.wire.marks import Notice
-from twisted_exec.wire.notices import wrapped_notice
-from twisted_exec.wire.session_terms import FULL, Terms
+from twisted_exec.wire.marks import Notice, NoticeKind, NoticeRole, not_sent
+from twisted_exec.wire.notices import TELL_AGAIN_SECONDS, wrapped_notice
+from twisted_exec.wire.resize import Message, SizeDecoder
+from twisted_exec.wire.session_terms import FULL, MAY_ONLY_OBSERVE, Right, Terms
 from twisted_exec.wire.stream_options import StreamOptions
+from twisted_exec.wire.typed_keys import is_typed
 
 __all__ = [
     "GOES_ON",
@@ -42,6 +48,23 @@ __all__ = [
     "ServedLife",
 ]
 
+READ_ONLY = Notice("you are an observer; what you type is not sent")
+"""To a user who types in a ``readOnly=true`` session."""
+
+MAY_OBSERVE = not_sent(MAY_ONLY_OBSERVE, NoticeRole.DENIED)
+"""To a user without the right to drive who types, if the attachment knows no terms."""
+
+MAY_NOT_SAY = Notice(f"your message was not sent: {MAY_ONLY_OBSERVE}", NoticeKind.RECEIPT)
+"""To a user without the right to drive who sends a message."""
+
+NO_MESSAGES = Notice(
+    "your message was not sent: this console passes no messages on", NoticeKind.RECEIPT
+)
+NO_BREAK = Notice("this console has no BREAK")
+NO_ROLES = Notice("this console has no roles: whoever is here may type")
+
+_DELIVERIES_PER_SECOND = 10
+"""Of input whose rate is limited."""
 
 _STATUS_SECONDS = 5.0
 """How long an ended session with a lost connection waits for a user who lacks the status."""
@@ -97,6 +120,21 @@ GOES_ON = frozenset({ServedLife.OPENING, ServedLife.ATTACHED})
 HAS_LEFT = frozenset({ServedLife.LEFT, ServedLife.OVER})
 
 
+class ToldNotices:
+    """When a user last had each of these notices."""
+
+    def __init__(self, clock: IReactorTime) -> None:
+        self._clock, self._told_at = clock, dict[Notice, float]()
+
+    def allow(self, notice: Notice) -> bool:
+        """Take note that the user gets a notice now, unless it came lately; return whether to tell it."""
+        now = self._clock.seconds()
+        if now - self._told_at.get(notice, -TELL_AGAIN_SECONDS) < TELL_AGAIN_SECONDS:
+            return False
+        self._told_at[notice] = now
+        return True
+
+
 def unenforced(terms: Terms) -> str:
     """
     Return why a console that does not know its users cannot enforce terms; empty if it can.
@@ -124,13 +162,24 @@ class ConsoleServer(Living[ServedLife]):
     """
     A session's stream at the machine's end; made by :func:`.serving.serve`.
 
+    Input is delivered when it arrives, or waits while the attachment has paused it.  Beyond a limit
+    the connection is not read: sizes, pings and the client's leaving then wait, too.
+
     :ivar life: the phase of its life.
     :ivar terms: those that it enforces.
+    :ivar bytes_to_machine: keys that the attachment has.
     """
 
     transitions = SERVED_TRANSITIONS
 
     _is_spent = False  # the client accepts no more output before its next report
+    _is_input_paused = False
+    _is_delivering = False  # what follows an item must not overtake it
+    _is_full = False  # so much input waits that the connection is not read
+    _has_input_ended = False
+    _size: TerminalSize | None = None  # the newest, until the next turn
+    _last_size: TerminalSize | None = None
+    _next_size: IDelayedCall | None = None
 
     def __init__(
         self,
@@ -147,22 +196,16 @@ class ConsoleServer(Living[ServedLife]):
     ) -> None:
         self.session, self.user, self.options = session, user, options
         self.terms = terms
-        self.bytes_to_user = 0
+        self.bytes_to_user = self.bytes_to_machine = 0
         self._attachment, self._clock, self._limits = attachment, clock, limits
         self._entry = entry
         self._time_limits = TimeLimits(clock, self._warn, self.end_by_hop, now=now)
         self._producer: Any = None
         self._rejoinable: RejoinableTransport | None = None  # the transport, if it can be rejoined
-        self._input = UserInput(
-            attachment,
-            options,
-            clock,
-            terms=terms,
-            tell=self._tell,
-            used=self._time_limits.touch,
-            limit_bytes=limits.input_bytes,
-            set_full=self._pace_client,
-        )
+        self._input = WaitingInput()
+        self._hold_input_to(terms)
+        self._sizes = SizeDecoder()
+        self._told = ToldNotices(clock)
         self.life = ServedLife.OPENING
         self._why = ""
         self._pinged_at: float | None = None  # when the oldest ping without an answer was sent
@@ -181,10 +224,6 @@ class ConsoleServer(Living[ServedLife]):
     def protocol(self) -> str:
         """Name of the protocol version; empty for a WebSocket without subprotocol."""
         return self._carrier.protocol
-
-    @property
-    def bytes_to_machine(self) -> int:
-        return self._input.bytes_to_machine
 
     # IAttachmentTransport
 
@@ -208,10 +247,12 @@ class ConsoleServer(Living[ServedLife]):
         self._carrier.close()
 
     def pause_input(self) -> None:
-        self._input.pause()
+        self._is_input_paused = True
 
     def resume_input(self) -> None:
-        self._input.resume()
+        self._is_input_paused = False
+        if self._input:
+            self._deliver_waiting()
 
     def registerProducer(self, producer: Any, streaming: bool) -> None:
         if self._producer is not None:
@@ -230,7 +271,7 @@ class ConsoleServer(Living[ServedLife]):
         if terms == self.terms:
             return
         self.terms = terms
-        self._input.hold_to(terms)
+        self._hold_input_to(terms)
         if self.life not in GOES_ON:
             return
         if not ITermsAttachment.providedBy(self._attachment):
@@ -266,19 +307,20 @@ class ConsoleServer(Living[ServedLife]):
             self._attach()
             self._time_limits.hold_to(self.terms)
             if self.options.input_ended:
-                self._input.ended()
+                self._end_input()
 
     def received(self, channel: Channel, data: bytes) -> None:
         if self.life is not ServedLife.ATTACHED:
             return
         if channel is Channel.STDIN:
-            self._input.typed(data)
+            self._typed(data)
         elif channel is Channel.RESIZE:
-            self._input.control_received(data)
+            for event in self._sizes.feed(data):
+                self._controlled(event)
 
     def ended(self, channel: Channel) -> None:
         if channel is Channel.STDIN and self.life is ServedLife.ATTACHED:
-            self._input.ended()
+            self._end_input()
 
     def pong_received(self) -> None:
         """TCP shows whether the peer is alive; the answer shows what has arrived."""
@@ -303,7 +345,145 @@ class ConsoleServer(Living[ServedLife]):
         self._disarm()
         self._detach(reason, self._lose)
 
-    # Input, output and notices
+    # Input: whether it passes, and when
+
+    def _hold_input_to(self, terms: Terms) -> None:
+        """
+        Drop waiting input of a user who may not drive any more, but not its end.
+
+        The attachment limits the rate, which it can only between two deliveries.
+        """
+        self._may_drive = terms.right >= Right.DRIVE
+        self._passes_input = self.options.takes_input and self._may_drive
+        self._most_bytes = -(-terms.input_rate // _DELIVERIES_PER_SECOND)
+        if not self._may_drive and self._input and (dropped := self._input.drop()):
+            self._settle(dropped)
+            self._deliver_waiting()
+
+    def _typed(self, data: bytes) -> None:
+        if self._has_input_ended:
+            self._settle(len(data))
+            return
+        self._time_limits.touch()
+        if self._passes_input:
+            self._put(data)
+            return
+        self._settle(len(data))
+        if is_typed(data):
+            self._refuse()
+
+    def _end_input(self) -> None:
+        if not self._has_input_ended:
+            self._has_input_ended = True
+            self._put(None)
+
+    def _controlled(self, event: TerminalSize | Message | Item) -> None:
+        if isinstance(event, TerminalSize):
+            if not self.options.read_only:
+                self._resized(event)
+            return
+        self._time_limits.touch()
+        if isinstance(event, Message):
+            self._said(event.text)
+        elif not self.options.takes_input or self._has_input_ended:
+            self._settle(1)
+        elif self._may_drive or ITermsAttachment.providedBy(self._attachment):
+            self._put(event)  # also of a user who may only observe: the attachment says so
+        else:
+            self._settle(1)
+            self._refuse()
+
+    def _refuse(self) -> None:
+        if self.options.read_only:
+            self._tell_if_due(READ_ONLY)
+        elif self.options.takes_input:
+            if ITermsAttachment.providedBy(self._attachment):
+                self._attachment.input_refused()
+            else:
+                self._tell_if_due(MAY_OBSERVE)
+
+    def _said(self, text: str) -> None:
+        # Not behind the input: users talk about a machine that takes no input, and from sessions that
+        # take none, too. And not counted: a runtime of an earlier release takes it for a size.
+        if self._has_input_ended:
+            return
+        if not self._may_drive:
+            self._tell_if_due(MAY_NOT_SAY)
+        elif IMessaging.providedBy(self._attachment):
+            self._attachment.said(text)
+        else:
+            self._tell_if_due(NO_MESSAGES)
+
+    def _resized(self, size: TerminalSize) -> None:
+        # Some clients keep connections open with sizes, and each resumed stream begins with one.
+        if self._last_size not in (None, size):
+            self._time_limits.touch()
+        self._last_size = self._size = size
+        if self._next_size is None:  # not the second one of this turn
+            self._pass_size()
+
+    def _pass_size(self) -> None:
+        self._next_size = (
+            self._clock.callLater(0, self._pass_size) if self._size is not None else None
+        )
+        self._deliver_size()
+
+    def _deliver_size(self) -> None:
+        size, self._size = self._size, None
+        if size is not None:
+            self._attachment.window_changed(size)
+
+    def _put(self, item: Item) -> None:
+        if self._size is not None:
+            self._deliver_size()  # it came before
+        if self._is_input_paused or self._is_delivering or self._input or self._most_bytes:
+            self._input.put(item)
+        else:
+            self._is_delivering = True
+            try:
+                self._deliver(item)
+            finally:
+                self._is_delivering = False
+        if self._input:
+            self._deliver_waiting()
+
+    def _deliver_waiting(self) -> None:
+        if self._is_delivering:
+            return
+        self._is_delivering = True
+        try:
+            while self._input and not self._is_input_paused:
+                self._deliver(self._input.take(self._most_bytes))
+        finally:
+            self._is_delivering = False
+        is_full = self._input.cost >= self._limits.input_bytes
+        if is_full is not self._is_full:
+            self._is_full = is_full
+            self._pace_client(is_full)
+
+    def _deliver(self, item: Item) -> None:
+        self._settle(pieces(item))
+        if isinstance(item, bytes):
+            self.bytes_to_machine += len(item)
+            self._attachment.data_received(item)
+        elif item is None:
+            self._attachment.input_ended()
+        elif IOperable.providedBy(self._attachment):
+            self._attachment.wished(item)
+        else:
+            self._tell_if_due(NO_BREAK if isinstance(item, Break) else NO_ROLES)
+
+    def _settle(self, pieces: int) -> None:
+        """Take note that the attachment has so many pieces of input, or that they were discarded for good."""
+
+    def _stop_input(self) -> None:
+        self._deliver_size()  # otherwise the machine keeps the size before
+        self._input.clear()
+        self._is_full = False
+        if self._next_size is not None and self._next_size.active():
+            self._next_size.cancel()
+
+    # Output and notices
 
     def _attach(self) -> None:
         self._attachment.attached(self)
@@ -316,6 +496,10 @@ class ConsoleServer(Living[ServedLife]):
 
     def _tell(self, notice: Notice) -> None:
         self.write(wrapped_notice(notice.output) if self.options.tty else notice.output)
+
+    def _tell_if_due(self, notice: Notice) -> None:
+        if self._told.allow(notice):
+            self._tell(notice)
 
     def _pace_client(self, full: bool) -> None:
         if full:
@@ -364,7 +548,7 @@ class ConsoleServer(Living[ServedLife]):
 
     def _stop(self) -> None:
         self._time_limits.stop()
-        self._input.close()
+        self._stop_input()
 
     def _detach(self, reason: str, leave: Callable[[str], None] | None = None) -> None:
         if self.life is ServedLife.OVER:

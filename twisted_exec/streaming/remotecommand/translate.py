@@ -30,7 +30,7 @@ from twisted_exec.streaming.remotecommand.carriers import (
     create_carrier,
     is_protocol_refusal,
 )
-from twisted_exec.streaming.remotecommand.input_notices import READ_ONLY, ToldNotices
+from twisted_exec.streaming.remotecommand.server import READ_ONLY, ToldNotices
 from twisted_exec.wire.channel import TERMINAL, V4, V5, Channel
 from twisted_exec.wire.endings import STATUS_LIMIT_BYTES, decode_ending, encode_ending, has_status
 from twisted_exec.wire.errors import RemoteProtocolError

@@ -1,12 +1,13 @@
-"""Tests for :mod:`twisted_exec.streaming.remotecommand.user_input`, through the server."""
+"""Tests for the input of :mod:`twisted_exec.streaming.remotecommand.server`."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from tests.streaming.frames import masked
 from tests.streaming.remotecommand.serving import ServeTestCase
-from twisted_exec.streaming.interfaces import Break, TerminalSize
+from twisted_exec.streaming.interfaces import COMPLETED, Break, Ending, TerminalSize
 from twisted_exec.testing.console import ResumableAttachment
 from twisted_exec.wire.resize import encode_size, encode_wish
 from twisted_exec.wire.session_terms import FULL, Terms
@@ -28,6 +29,67 @@ class RateTests(ServeTestCase):
         self.serving.server.hold_to(FULL)
         peer.send(b"\0abcdefg")
         self.assertEqual(parts[3:], [b"abcdefg"])
+
+
+class WaitingTests(ServeTestCase):
+    """Input while the attachment has paused it; the limit is 1000 bytes."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.seen: list[object] = []
+        self.peer = self.connect()
+        self.transport = self.attachment.transport
+
+    def on_input(self, react: Callable[[], None]) -> None:
+        def received(data: bytes) -> None:
+            react()
+            self.seen.append(data)
+
+        self.attachment.data_received = received  # type: ignore[method-assign]
+
+    def test_paused_meanwhile(self) -> None:
+        """Input on which the attachment pauses is the last that it gets."""
+        self.on_input(self.transport.pause_input)
+        for data in (b"a", b"b", b"c"):
+            self.peer.send(b"\0" + data)
+        self.assertEqual(self.seen, [b"a"])
+        self.transport.resume_input()
+        self.assertEqual(self.seen, [b"a", b"b"])
+
+    def test_ended_meanwhile(self) -> None:
+        """Nothing follows input on which the attachment ends the session."""
+        self.transport.pause_input()
+        self.on_input(lambda: self.transport.end(Ending(COMPLETED, "")))
+        for data in (b"a", b"b"):
+            self.peer.send(b"\0" + data)
+        self.transport.resume_input()
+        self.peer.send(b"\0c")
+        self.assertEqual(self.seen, [b"a"])
+
+    def test_resumed_meanwhile(self) -> None:
+        """An attachment that resumes while it gets input gets what follows behind it."""
+        self.transport.pause_input()
+        self.on_input(self.transport.resume_input)
+        for data in (b"a", b"b", b"c"):
+            self.peer.send(b"\0" + data)
+        self.transport.resume_input()
+        self.assertEqual(self.seen, [b"a", b"b", b"c"])
+
+    def test_full(self) -> None:
+        """Beyond the limit the connection is not read, until there is room."""
+        server = self.serving.server
+        assert server is not None
+        reading: list[str] = []
+        wire: Any = server.transport
+        self.patch(wire, "pauseProducing", lambda: reading.append("paused"))
+        self.patch(wire, "resumeProducing", lambda: reading.append("resumed"))
+        self.transport.pause_input()
+        self.peer.send(b"\0" + b"x" * 999)
+        self.assertEqual(reading, [])
+        self.peer.send(b"\0x")
+        self.assertEqual(reading, ["paused"])
+        self.transport.resume_input()
+        self.assertEqual(reading, ["paused", "resumed"])
 
 
 class SizeTests(ServeTestCase):
