@@ -93,7 +93,6 @@ class ResumeTests(ViewerCase):
         viewer.data_received(b"ab")
         viewer.away()
         stream = self.resume(viewer, 0)
-        viewer.heard()
         viewer.data_received(b"c")
         self.assertEqual((self.console.heard(), viewer.bytes_to_machine), (b"abc", 3))
         self.assertEqual(stream.notices, [])

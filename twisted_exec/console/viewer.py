@@ -289,9 +289,6 @@ class Viewer:
             self._viewers.came_back(self)
             self._is_role_doubtful, self._role_at_start = False, self._role
 
-    def heard(self) -> None:
-        """Do nothing: the position of the user is known from the request that resumes."""
-
     def ask(self) -> bool:
         """
         Find out when all input of the client until now has arrived.

@@ -258,9 +258,6 @@ class IResumableAttachment(ITermsAttachment):
     def resumed(transport: IMarkTransport, position: Position) -> None:
         """The user is back, over another stream; called instead of ``attached``."""
 
-    def heard() -> None:
-        """The client has sent something over its stream; called at most once for each stream."""
-
     def answered() -> None:
         """
         The client has sent what its user typed before :meth:`resumed` or the stream's last

@@ -248,9 +248,6 @@ class ResumableAttachment(RecordingAttachment):
         self.is_away = True
         self.events.append("away")
 
-    def heard(self) -> None:
-        self.events.append("heard")
-
     def answered(self) -> None:
         self.events.append("answered")
 

@@ -13,6 +13,7 @@ from twisted.internet import reactor as _reactor
 
 from tests.cli.mcp.test_output import HOSTILE
 from tests.cli.mcp.test_tools import Server, ToolsCase
+from tests.streaming.remotecommand.serving import LoneSession
 from twisted_exec.cli.console import shell_run
 from twisted_exec.cli.console.script import MAY_GO_ON
 from twisted_exec.cli.console.session import NOT_SENT
@@ -149,8 +150,8 @@ class MarkServer(Server):
     async def dispatch(self, request: Request) -> None:
         name = request.path.decode().split("/")[-2:]
         if name[-1] == "exec" and f"default/{name[0]}" in self.machines:
-            machine = self.machines[f"default/{name[0]}"]()  # type: ignore[operator]
-            resumption = Resumption(Resumable(_KEY, 60))
+            machine: Any = self.machines[f"default/{name[0]}"]()  # type: ignore[operator]
+            resumption = Resumption(Resumable(_KEY, 60), LoneSession(machine))
             serve(request, machine, session="s", user="u", clock=reactor, resumption=resumption)
         else:
             await super().dispatch(request)

@@ -11,17 +11,36 @@ from tests.streaming.frames import Peer
 from twisted_exec.streaming.http.responses import Dispatcher
 from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.remotecommand.carriers import StreamLimits
-from twisted_exec.streaming.remotecommand.resumable import Resumption
+from twisted_exec.streaming.remotecommand.resumable import ResumableServer, Resumption
 from twisted_exec.streaming.remotecommand.server import ConsoleServer
 from twisted_exec.streaming.remotecommand.serving import serve
 from twisted_exec.streaming.sessions.registry import Sessions
 from twisted_exec.streaming.subject import Subject
-from twisted_exec.testing.console import RecordingAttachment
+from twisted_exec.testing.console import RecordingAttachment, ResumableAttachment
 from twisted_exec.testing.network import MemoryServer
 from twisted_exec.wire.session_terms import FULL
 
 NOON = 1_800_014_400
 """2027-01-15T12:00:00Z, when the clock of the tests is 0."""
+
+
+class LoneSession:
+    """The session of one stream, whose attachment hears of it."""
+
+    def __init__(self, attachment: ResumableAttachment) -> None:
+        self._attachment = attachment
+
+    def connected(self, stream: ResumableServer) -> None:
+        """Do nothing."""
+
+    def heard(self) -> None:
+        self._attachment.events.append("heard")
+
+    def lost(self) -> None:
+        self._attachment.away()
+
+    def over(self, reason: str) -> None:
+        self._attachment.detached(reason)
 
 
 class Serving(Dispatcher):

@@ -10,7 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
 from tests.streaming.frames import BytesMessage, CloseConnection, Peer, Ping, Pong
-from tests.streaming.remotecommand.serving import NOON, ServeTestCase
+from tests.streaming.remotecommand.serving import NOON, LoneSession, ServeTestCase
 from twisted_exec.streaming.interfaces import (
     COMPLETED,
     RESTARTING,
@@ -103,12 +103,15 @@ class ResumableCase(ServeTestCase):
     def setUp(self) -> None:
         self.clock = Clock()
         self.attach(ResumableAttachment())
-        self.serving.resumption = Resumption(Resumable(KEY, 60))
+        self.serving.resumption = self.resumption()
+
+    def resumption(self, **more: Any) -> Resumption:
+        return Resumption(Resumable(KEY, 60), LoneSession(self.attachment), **more)
 
     def open(self, query: bytes = b"", **resumption: Any) -> Peer:
         """Connect, and return a client that has seen the first marks."""
         if resumption:
-            self.serving.resumption = Resumption(Resumable(KEY, 60), **resumption)
+            self.serving.resumption = self.resumption(**resumption)
         peer = Peer(self.server, query=query)
         self.assertIn(b"101 Switching Protocols", peer.head)
         return peer

@@ -6,11 +6,11 @@ import json
 from typing import Any
 
 from tests.streaming.frames import BytesMessage, CloseConnection, Peer, Ping, Pong, masked
-from tests.streaming.remotecommand.test_resumable import EPOCH, KEY, ResumableCase
+from tests.streaming.remotecommand.test_resumable import EPOCH, ResumableCase
 from twisted_exec.streaming.interfaces import COMPLETED, Ending
-from twisted_exec.streaming.remotecommand.resumable import GIVEN_UP, PageServer, Resumption
+from twisted_exec.streaming.remotecommand.resumable import GIVEN_UP, PageServer
 from twisted_exec.testing.console import RecordingProducer
-from twisted_exec.wire.resume import Position, Resumable
+from twisted_exec.wire.resume import Position
 from twisted_exec.wire.session_terms import Terms
 
 CREDIT = 64 << 10
@@ -22,7 +22,7 @@ class PageCase(ResumableCase):
 
     def setUp(self) -> None:
         super().setUp()
-        self.serving.resumption = Resumption(Resumable(KEY, 60), credit=CREDIT)
+        self.serving.resumption = self.resumption(credit=CREDIT)
 
     def open(self, query: bytes = b"", **resumption: Any) -> Peer:
         if resumption:

@@ -7,33 +7,21 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from itertools import chain
-from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 from twisted.internet.interfaces import IReactorTime
-from zope.interface import directlyProvides, providedBy
 
 from twisted_exec.api.status import APIError, NotFound, TooManyRequests
 from twisted_exec.iri.request_cache import LiveStream
 from twisted_exec.program.window_limit import WindowLimit
 from twisted_exec.runtimes.serving.absences import Absences
 from twisted_exec.runtimes.serving.resume_keys import Holder, ResumeKeys
-from twisted_exec.streaming.interfaces import (
-    RESUMED,
-    Break,
-    Ending,
-    IMarkTransport,
-    IResumableAttachment,
-    Position,
-    Role,
-    TerminalSize,
-)
-from twisted_exec.streaming.remotecommand.resumable import Resumption
+from twisted_exec.streaming.interfaces import RESUMED, Ending, IResumableAttachment, Position
+from twisted_exec.streaming.remotecommand.resumable import ResumableServer, Resumption
 from twisted_exec.streaming.sessions.time_limits import LastInput
 from twisted_exec.streaming.subject import Subject
 from twisted_exec.wire.keys import digest as digest_of
 from twisted_exec.wire.resume import UNCONFIRMED_SECONDS, Resumable, Resume
-from twisted_exec.wire.session_terms import Terms
 
 _MOST_REFUSALS = 10
 _REFUSAL_SECONDS = 60.0
@@ -47,7 +35,7 @@ class KeptSession:
     One session of a user at a machine.
 
     :ivar seconds: how long it waits for its user.
-    :ivar connection: the present stream; ``None`` before the first one, and while the user is away.
+    :ivar stream: the present one; ``None`` before the first, and while the user is away.
     """
 
     def __init__(
@@ -61,11 +49,11 @@ class KeptSession:
     ) -> None:
         self.user, self.machine, self.subject = user, machine, subject
         self.attachment, self.seconds = attachment, sessions.seconds
-        self.connection: KeptStream | None = None
+        self.stream: KeptStream | None = None
         self._sessions, self._earlier = sessions, earlier
         self._last_input = LastInput(sessions.clock.seconds())
         self._settled = None if earlier else 0
-        self._is_confirmed = bool(earlier)  # the client has a key
+        self._is_confirmed = self._had_stream = bool(earlier)  # the client has a key
         self._keys: dict[bytes, str] = {}
 
     def has_key(self, key: bytes, session: str) -> bool:
@@ -78,39 +66,33 @@ class KeptSession:
         live: LiveStream,
         resume: Resume | None = None,
         credit: int = 0,
-    ) -> tuple[KeptStream, Resumption]:
+    ) -> Resumption:
         """
-        Create the attachment for a stream.
+        Return the beginning of a stream.
 
+        :param session: the id of the stream.
         :param resume: the request to resume; ``None`` for a new session.
-        :return: the attachment, and the beginning of its stream.
         """
         key, answer = self._sessions.issue(self, session)
         keys, position = {key: session}, None
-        settled = self._settled if self.connection is None else self.connection.settled
+        settled = self._settled if self.stream is None else self.stream.settled
         if resume is not None:
             # The old key stays valid until the client sends something: it may not have got the new
             # one.
             keys[digest_of(resume.key)] = resume.session
             position = resume.position
-        connection = KeptStream(self, keys, key, settled, live)
-        return connection, Resumption(answer, position, settled, credit, self._last_input)
+        stream = KeptStream(self, keys, key, live)
+        return Resumption(answer, stream, position, settled, credit, self._last_input)
 
-    def give_up(self, reason: str) -> None:
-        """End the session; called once."""
-        self.connection = None
-        self.use_keys({})
-        self.attachment.detached(reason)
+    # Called by streams.
 
-    # Called by connections.
-
-    def connected(self, connection: KeptStream, *, is_resumed: bool) -> None:
+    def connected(self, stream: KeptStream) -> None:
         """Use a stream in place of an older one."""
-        older, self.connection = self.connection, connection
-        self.use_keys(connection.keys)
-        if is_resumed:
+        older, self.stream = self.stream, stream
+        self.use_keys(stream.keys)
+        if self._had_stream:
             self._sessions.resumed(self, self._earlier)
-        self._earlier = b""
+        self._had_stream, self._earlier = True, b""
         if older is not None:
             older.supersede()
 
@@ -119,16 +101,22 @@ class KeptSession:
         self._sessions.replace_keys(self, self._keys, keys)
         self._keys = keys
 
-    def confirmed(self, connection: KeptStream) -> None:
+    def confirmed(self, stream: KeptStream) -> None:
         """The client has sent something over a stream, so it has the stream's key."""
         self._is_confirmed = True
-        self.use_keys(connection.keys)
+        self.use_keys(stream.keys)
 
-    def lost(self, connection: KeptStream) -> None:
-        self._settled, self.connection = connection.settled, None
+    def lost(self, stream: KeptStream) -> None:
+        self._settled, self.stream = stream.settled, None
         self.attachment.away()
         sessions = self._sessions
         (sessions.absences if self._is_confirmed else sessions.unconfirmed).add(self)
+
+    def give_up(self, reason: str) -> None:
+        """End the session; called once."""
+        self.stream = None
+        self.use_keys({})
+        self.attachment.detached(reason)
 
 
 class KeptSessions:
@@ -272,124 +260,52 @@ class KeptSessions:
 
 class KeptStream:
     """
-    The attachment of one stream of a kept session.
+    One stream of a kept session: a :class:`.StreamSession`.
 
-    :param keys: the keys that resume the session until the user sends something over this stream,
+    :ivar keys: the keys that resume the session until the user sends something over this stream,
         by digest.
     """
 
-    _transport: IMarkTransport | None = None
-
     def __init__(
-        self,
-        session: KeptSession,
-        keys: dict[bytes, str],
-        key: bytes,
-        settled: int | None,
-        live: LiveStream,
+        self, session: KeptSession, keys: dict[bytes, str], key: bytes, live: LiveStream
     ) -> None:
-        self.keys, self._settled_before = keys, settled
-        self._key, self._is_heard = key, False
+        self.keys, self._key = keys, key
         self._session, self._live = session, live
-        self._inner: Any = session.attachment
-        self._sent_before = int(self._inner.bytes_to_machine)
-        self._sent: int | None = None  # once the stream is over
-        directlyProvides(self, *providedBy(self._inner))
-
-    @property
-    def _is_present(self) -> bool:
-        return self._session.connection is self
+        self._server: ResumableServer | None = None
+        self._is_over = False
 
     @property
     def settled(self) -> int | None:
-        """
-        Number of settled pieces of the session's input; ``None`` if the client may count
-        differently.
-        """
-        if self._transport is None or (self._settled_before is None and not self._is_heard):
-            return self._settled_before
-        return int(self._transport.settled)
+        assert self._server is not None
+        return self._server.known_settled
+
+    @property
+    def _is_present(self) -> bool:
+        return self._session.stream is self
 
     def supersede(self) -> None:
         """End the stream: the session has a newer one."""
-        self._stop()
+        self._is_over = True
         self._live.end(_SUPERSEDED)
 
-    def _stop(self) -> None:
-        self._sent = self.bytes_to_machine
-        self._transport = None
+    # StreamSession
 
-    # IResumableAttachment and IOperable
-
-    @property
-    def bytes_to_machine(self) -> int:
-        """Input of this stream that the machine got."""
-        if self._sent is not None:
-            return self._sent
-        return int(self._inner.bytes_to_machine) - self._sent_before
-
-    def admit(self, terms: Terms) -> None:
-        self._inner.admit(terms)
-
-    def check(self, position: Position) -> None:
-        self._inner.check(position)
-
-    def attached(self, transport: IMarkTransport) -> None:
-        self._transport = transport
-        self._session.connected(self, is_resumed=False)
-        self._inner.attached(transport)
-
-    def resumed(self, transport: IMarkTransport, position: Position) -> None:
-        self._transport = transport
-        self._session.connected(self, is_resumed=True)
-        self._inner.resumed(transport, position)
+    def connected(self, stream: ResumableServer) -> None:
+        self._server = stream
+        self._session.connected(self)
 
     def heard(self) -> None:
         if self._is_present:
-            self._is_heard = True
             self.keys = {self._key: self.keys[self._key]}
             self._session.confirmed(self)
-            self._inner.heard()
 
-    def answered(self) -> None:
+    def lost(self) -> None:
         if self._is_present:
-            self._inner.answered()
-
-    def data_received(self, data: bytes) -> None:
-        if self._is_present:
-            self._inner.data_received(data)
-
-    def window_changed(self, size: TerminalSize) -> None:
-        if self._is_present:
-            self._inner.window_changed(size)
-
-    def input_ended(self) -> None:
-        if self._is_present:
-            self._inner.input_ended()
-
-    def wished(self, wish: Break | Role) -> None:
-        if self._is_present:
-            self._inner.wished(wish)
-
-    def said(self, text: str) -> None:
-        if self._is_present:
-            self._inner.said(text)
-
-    def input_refused(self) -> None:
-        if self._is_present:
-            self._inner.input_refused()
-
-    def terms_changed(self, terms: Terms) -> None:
-        if self._is_present:
-            self._inner.terms_changed(terms)
-
-    def away(self) -> None:
-        if self._is_present:
+            self._is_over = True
             self._session.lost(self)
-            self._stop()
 
-    def detached(self, reason: str) -> None:
-        if self._sent is None:  # not superseded
-            self._stop()
-            if self._is_present or self._session.connection is None:
+    def over(self, reason: str) -> None:
+        if not self._is_over:
+            self._is_over = True
+            if self._session.stream in (self, None):
                 self._session.give_up(reason)

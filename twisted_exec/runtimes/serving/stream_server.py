@@ -319,14 +319,13 @@ class StreamRoutes(ServerRoutes):
             raise
         if isinstance(attachment, KeptSession):
             live.resumable_seconds = attachment.seconds
-            connection: Any
-            connection, beginning = attachment.connect(
+            beginning = attachment.connect(
                 subject.session,
                 live,
                 None if resumption is None else resumption.resume,
                 0 if resumption is None else resumption.credit,
             )
-            self._serve_for(reservation, request, connection, live, beginning)
+            self._serve_for(reservation, request, attachment.attachment, live, beginning)
             return
         owner = StreamOwner(subject.session, subject.user, subject.uid)
         offer = self._server.streams.offered(owner) if is_offered and subject.user else None

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+from typing import Protocol as Typing
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from zope.interface import implementer
@@ -51,6 +52,22 @@ _ACK_SECONDS = 1.0
 _BURST_SECONDS = 0.05
 
 
+class StreamSession(Typing):
+    """The session of a stream, which outlives it."""
+
+    def connected(self, stream: ResumableServer) -> None:
+        """The stream is up; it replaces an older one."""
+
+    def heard(self) -> None:
+        """The client has sent something over the stream; called at most once."""
+
+    def lost(self) -> None:
+        """The stream is lost, and the user may come back."""
+
+    def over(self, reason: str) -> None:
+        """The session is over, unless it has another stream."""
+
+
 @dataclass(frozen=True)
 class Resumption:
     """
@@ -62,6 +79,7 @@ class Resumption:
     """
 
     answer: Resumable
+    session: StreamSession
     position: Position | None = None
     settled: int | None = 0
     credit: int = 0
@@ -131,6 +149,7 @@ class ResumableServer(ConsoleServer):
     ) -> None:
         super().__init__(attachment, **more)
         # Without the key, which is a secret that only the client needs.
+        self._kept = resumption.session
         self._position, self._settled_before = resumption.position, resumption.settled
         self._heard = False
         self._asks = False  # the attachment waits for an answer
@@ -142,6 +161,18 @@ class ResumableServer(ConsoleServer):
         self._acks = Acknowledgements(self._clock, self._send_mark, self.settled)
 
     # IMarkTransport
+
+    @property
+    def known_settled(self) -> int | None:
+        """
+        Number of settled pieces of the session's input; ``None`` if the client may count
+        differently.
+        """
+        return (
+            self._settled_before
+            if self._settled_before is None and not self._heard
+            else self.settled
+        )
 
     def send_mark(self, mark: At | Attendance | Notice) -> None:
         self._send_mark(mark)
@@ -177,6 +208,7 @@ class ResumableServer(ConsoleServer):
         # The answer shows that the client has the key, and follows the input of an outage.
         self._asks = position is not None
         self._is_pinged = self._is_question = self._send_ping()
+        self._kept.connected(self)
         if position is None:
             self._attachment.attached(self)
         else:
@@ -217,7 +249,7 @@ class ResumableServer(ConsoleServer):
     def _hear(self) -> None:
         if not self._heard and self.life not in HAS_LEFT:
             self._heard = True
-            self._attachment.heard()
+            self._kept.heard()
 
     def _ping(self) -> None:
         if (
@@ -256,12 +288,15 @@ class ResumableServer(ConsoleServer):
         self._why, self._producer = ending.reason, None
         # The session is over with the connection: until then its client, or a hop, may read the Close.
         self._become(ServedLife.LEFT)
-        self._attachment.away()
+        self._kept.lost()
         self._carrier.transport.resumeProducing()
         self._carrier.restart(ending.message)
 
     def _lose(self, reason: str) -> None:
-        self._attachment.away()
+        self._kept.lost()
+
+    def _detached(self, reason: str) -> None:
+        self._kept.over(reason)
 
     def _stop(self) -> None:
         super()._stop()

@@ -177,6 +177,7 @@ class ConsoleServer(Living[ServedLife]):
     _is_delivering = False  # what follows an item must not overtake it
     _is_full = False  # so much input waits that the connection is not read
     _has_input_ended = False
+    _is_stopped = False
     _size: TerminalSize | None = None  # the newest, until the next turn
     _last_size: TerminalSize | None = None
     _next_size: IDelayedCall | None = None
@@ -203,6 +204,7 @@ class ConsoleServer(Living[ServedLife]):
         self._producer: Any = None
         self._rejoinable: RejoinableTransport | None = None  # the transport, if it can be rejoined
         self._input = WaitingInput()
+        self._accepted = self._accepted_bytes()  # before this stream; at its end, over this stream
         self._hold_input_to(terms)
         self._sizes = SizeDecoder()
         self._told = ToldNotices(clock)
@@ -476,6 +478,12 @@ class ConsoleServer(Living[ServedLife]):
     def _settle(self, pieces: int) -> None:
         """Take note that the attachment has so many pieces of input, or that they were discarded for good."""
 
+    def _accepted_bytes(self) -> int:
+        """Return the input of the session until now, without what the attachment has discarded."""
+        if ITermsAttachment.providedBy(self._attachment):
+            return int(self._attachment.bytes_to_machine)
+        return self.bytes_to_machine
+
     def _stop_input(self) -> None:
         self._deliver_size()  # otherwise the machine keeps the size before
         self._input.clear()
@@ -489,6 +497,10 @@ class ConsoleServer(Living[ServedLife]):
         self._attachment.attached(self)
 
     def _lose(self, reason: str) -> None:
+        """The connection is lost."""
+        self._detached(reason)
+
+    def _detached(self, reason: str) -> None:
         self._attachment.detached(reason)
 
     def _warn(self, text: str) -> None:
@@ -530,7 +542,7 @@ class ConsoleServer(Living[ServedLife]):
         if self.life is ServedLife.ENDING:
             self._become(ServedLife.LEFT)
             self._producer = None
-            self._attachment.detached(reason)
+            self._detached(reason)
 
     def _finish(self, ending: Ending) -> None:
         self._become(ServedLife.ENDING)
@@ -549,6 +561,8 @@ class ConsoleServer(Living[ServedLife]):
     def _stop(self) -> None:
         self._time_limits.stop()
         self._stop_input()
+        if not self._is_stopped:
+            self._is_stopped, self._accepted = True, self._accepted_bytes() - self._accepted
 
     def _detach(self, reason: str, leave: Callable[[str], None] | None = None) -> None:
         if self.life is ServedLife.OVER:
@@ -559,16 +573,13 @@ class ConsoleServer(Living[ServedLife]):
         reason = self._why or reason
         self._producer = None
         if self._entry is not None:
-            sent = self.bytes_to_machine
-            if ITermsAttachment.providedBy(self._attachment):
-                sent = self._attachment.bytes_to_machine  # without the input that it has discarded
             self._entry.over(
                 reason,
-                bytes_to_machine=sent,
+                bytes_to_machine=self._accepted,
                 bytes_to_user=self.bytes_to_user,
             )
         if not has_left:
-            (leave or self._attachment.detached)(reason)
+            (leave or self._detached)(reason)
 
     def _ping(self) -> None:
         self._timer = None
