@@ -23,10 +23,18 @@ from twisted_exec.api.obstacles import Obstacle, because
 from twisted_exec.api.status import APIError, BadRequest, TooManyRequests
 from twisted_exec.console import acts
 from twisted_exec.console.acts import ActReports
-from twisted_exec.console.input import InputConsole, ViewerInput
+from twisted_exec.console.discarded_input import DiscardedInput, InputConsole
+from twisted_exec.console.echo_time import EchoUser
+from twisted_exec.console.interfaces import IConsoleRecorder
 from twisted_exec.console.output import HarmlessOutput, ViewerOutput
+from twisted_exec.console.rate_limit import RateLimit
+from twisted_exec.console.shared_console_limits import ConsoleLimits
 from twisted_exec.journal.interfaces import IReadableJournal
 from twisted_exec.streaming.interfaces import (
+    COMPLETED,
+    CONSOLE_IN_USE,
+    INPUT_DENIED,
+    LINE_LOST,
     Break,
     Ending,
     IAttachmentTransport,
@@ -40,10 +48,13 @@ from twisted_exec.streaming.interfaces import (
     TerminalSize,
 )
 from twisted_exec.streaming.remotecommand.server import NO_BREAK
-from twisted_exec.wire.marks import Attendance, Notice, NoticeKind
+from twisted_exec.wire.marks import Attendance, Notice, NoticeKind, not_sent
 from twisted_exec.wire.session_terms import FULL, Right, Terms
 from twisted_exec.wire.stream_options import StreamOptions
+from twisted_exec.wire.typed_keys import is_typed
 
+_NOT_WRITTEN = "the console cannot be recorded: its input cannot be written"
+_BREAK = b"\0"  # counts as a key
 _STALLED_SECONDS = 10.0
 _MOST_REFUSALS = 5
 """Refused messages of which a session is told in a second: more than its user can type."""
@@ -52,8 +63,15 @@ _MOST_REFUSALS = 5
 class ViewedConsole(InputConsole, Protocol):
     """What a viewer needs of its console."""
 
+    limits: ConsoleLimits
+    recorder: IConsoleRecorder
     reports: ActReports
+    last_output_at: float
 
+    @property
+    def input_rate(self) -> RateLimit: ...
+    @property
+    def missing_people(self) -> str: ...
     @property
     def journal(self) -> IReadableJournal: ...
     @property
@@ -62,6 +80,7 @@ class ViewedConsole(InputConsole, Protocol):
     def size(self) -> TerminalSize | None: ...
     def window_changed(self, size: TerminalSize) -> None: ...
     def send_break(self, signal: Break) -> bool: ...
+    def typed(self, data: bytes, viewer: EchoUser) -> None: ...
     def pace(self) -> None: ...
 
 
@@ -90,6 +109,7 @@ class Viewer:
     :ivar is_away: the stream is lost, and the user may come back.
     :ivar joined_as: the session's id in the journal: that of its first stream.
     :ivar has_plain_client: the client reads no marks.
+    :ivar bytes_to_machine: input that the machine got, for audit.
     """
 
     def __init__(
@@ -111,7 +131,11 @@ class Viewer:
             viewers.harmless_output,
             self._read_on,
         )
-        self.input = ViewerInput(self, console)
+        self.input = DiscardedInput(self, console)
+        self.bytes_to_machine = 0
+        self._told_rate = 0  # the limit of the input's rate that the user knows
+        self._input_ended_at: float | None = None
+        self._quiet: IDelayedCall | None = None
         self._ending: Ending | None = None
         self._ended = False
         self._stall: IDelayedCall | None = None
@@ -146,10 +170,6 @@ class Viewer:
     def banner(self) -> Sequence[str]:
         """Lines to read at the beginning; none for a client that asked for no terminal."""
         return self._banner if self._options is not None and self._options.tty else ()
-
-    @property
-    def bytes_to_machine(self) -> int:
-        return self.input.bytes_to_machine
 
     @property
     def oldest(self) -> Position:
@@ -203,7 +223,7 @@ class Viewer:
 
         A script must not take the output of another boot for that of its own commands.
         """
-        return self._options is not None and self._options.tty and not self.input.has_ended
+        return self._options is not None and self._options.tty and self._input_ended_at is None
 
     @property
     def is_ending(self) -> bool:
@@ -322,14 +342,90 @@ class Viewer:
         if self._stall is not None and self._stall.active():
             self._stall.cancel()
 
-    def data_received(self, data: bytes) -> None:
-        self.input.send(data)
+    # Input.
 
-    def input_refused(self) -> None:
-        self.input.refuse()
+    def data_received(self, data: bytes) -> None:
+        if not self._may_type(data):
+            return
+        if not self._console.recorder.typed(self.joined_as, data):
+            self.input.discard(INPUT_DENIED, not_sent(_NOT_WRITTEN), data)
+            return
+        self.input.is_told = False
+        self.bytes_to_machine += len(data)
+        self._console.typed(data, self)
+        if self.terms.input_rate:
+            self._console.input_rate.charge(len(data) / self.terms.input_rate)
+            self._tell_slowed()
+
+    def _may_type(self, data: bytes, *, outage: bool = True) -> bool:
+        """
+        Decide whether input is passed on to the machine; discard it otherwise.
+
+        The stream has discarded that of a user without the right to drive.
+
+        :param outage: also discard it during an outage of the line.
+        """
+        if self._role is not Role.WRITER and is_typed(data) and not self.input.is_discarded:
+            self.take_yielded_floor()
+        if self._role is not Role.WRITER:
+            self.input_refused(data)
+        elif missing := self._console.missing_people or self.require_recording():
+            self.input.discard(INPUT_DENIED, not_sent(missing), data)
+        elif (outage or self.input.is_behind) and (why := self.input.outage):
+            self.input.discard(LINE_LOST, not_sent(why), data)
+        else:
+            return True
+        return False
+
+    def input_refused(self, data: bytes = b"") -> None:
+        reason = INPUT_DENIED if self.is_denied else CONSOLE_IN_USE
+        self.input.discard(reason, self._console.floor.refusal(self), data)
+
+    @property
+    def is_slowed(self) -> bool:
+        """True while input waits because its rate is limited."""
+        is_limited = self._role is Role.WRITER and self.terms.input_rate
+        return bool(is_limited and self._console.input_rate.is_paused)
+
+    def _tell_slowed(self) -> None:
+        terms = self.terms
+        if self._told_rate != terms.input_rate and self._console.input_rate.is_paused:
+            self._told_rate = terms.input_rate
+            rule = terms.rule("allow", "input_rate")
+            text = f"your input is slowed down: {rule} {terms.input_rate} bytes per second"
+            self.tell(Notice(text))
 
     def input_ended(self) -> None:
-        self.input.end()
+        """
+        End the session, but never the line, after a quiet period.
+
+        A session whose input was discarded ends without the quiet period.
+        """
+        if self.input.ending is not None:
+            self.finish(self.input.ending)
+        elif self._input_ended_at is None:
+            self._input_ended_at = self._console.clock.seconds()
+            self._wait_for_quiet(self._console.limits.quiet_seconds)
+
+    def _wait_for_quiet(self, seconds: float) -> None:
+        self._quiet = self._console.clock.callLater(seconds, self._check_quiet)
+
+    def _check_quiet(self) -> None:
+        if self.is_ending:
+            return
+        now = self._console.clock.seconds()
+        quiet_since = max(self._input_ended_at or 0.0, self._console.last_output_at)
+        if not self.has_read_all:
+            quiet_since = now
+        remaining = quiet_since + self._console.limits.quiet_seconds - now
+        if remaining > 0:
+            self._wait_for_quiet(remaining)
+        elif outage := self.input.outage:
+            self.finish(Ending(LINE_LOST, outage))
+        else:
+            self.finish(Ending(COMPLETED, "the input ended and the console is quiet"))
+
+    # Terms, sizes and wishes.
 
     def terms_changed(self, terms: Terms) -> None:
         could_write = self.may_write
@@ -361,7 +457,7 @@ class Viewer:
         if self.is_ending:
             return
         if self.may_write is not could_write:
-            self.input.tell_again()
+            self.input.is_told = False
             self._console.floor.right_to_write_changed(self)
         self._viewers.attendance_changed()
 
@@ -395,7 +491,7 @@ class Viewer:
         if isinstance(wish, Role):
             self._console.floor.request_role(self, wish)
             self._viewers.attendance_changed()
-        elif self.input.accept_break() and not self._console.send_break(wish):
+        elif self._may_type(_BREAK, outage=False) and not self._console.send_break(wish):
             self.tell(NO_BREAK)
 
     def take_yielded_floor(self) -> None:
@@ -513,7 +609,8 @@ class Viewer:
 
     def _leave(self) -> None:
         self._ended = True
-        self.input.stop_waiting()
+        if self._quiet is not None and self._quiet.active():
+            self._quiet.cancel()
         self._cancel_stall()
         self.output.stop()
         self._viewers.leave(self)

@@ -165,7 +165,7 @@ class Viewers:
 
     def update_input_of(self, viewer: Viewer) -> None:
         is_read = self._console.accepts_input or viewer.input.is_discarded
-        if is_read and not viewer.input.is_slowed:
+        if is_read and not viewer.is_slowed:
             viewer.resume_input()
         else:
             viewer.pause_input()

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.console.input`: who may type, and when a script ends.
+Tests for the input of :mod:`twisted_exec.console.viewer`: who may type, and when a script ends.
 """
 
 from __future__ import annotations

@@ -1,156 +1,89 @@
-"""The input of one session."""
+"""Input of one session that does not reach the machine."""
 
 from __future__ import annotations
 
 from typing import Protocol
 
-from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.interfaces import IReactorTime
 
 from twisted_exec.api.display import display_name
 from twisted_exec.console import acts
-from twisted_exec.console.echo_time import EchoUser
 from twisted_exec.console.floor import Floor, Participant
-from twisted_exec.console.interfaces import IConsoleRecorder
 from twisted_exec.console.interruption import Interruption
 from twisted_exec.console.notices import GETS_INPUT, RESTARTED, TYPED_AFTER, TYPED_BEFORE
 from twisted_exec.console.output import ViewerOutput
-from twisted_exec.console.rate_limit import RateLimit
-from twisted_exec.console.shared_console_limits import ConsoleLimits
 from twisted_exec.streaming.interfaces import (
-    COMPLETED,
-    CONSOLE_IN_USE,
-    INPUT_DENIED,
     LINE_LOST,
     Ending,
     Position,
     Role,
 )
-from twisted_exec.wire.marks import Notice, NoticeKind, not_sent
+from twisted_exec.wire.marks import Notice, NoticeKind
 from twisted_exec.wire.notices import TELL_AGAIN_SECONDS
-from twisted_exec.wire.session_terms import Terms
 from twisted_exec.wire.typed_keys import DroppedKeys, is_typed, keys_discarded
 
-_NOT_WRITTEN = "the console cannot be recorded: its input cannot be written"
 _TYPED_BEFORE = f"it was {TYPED_BEFORE}"
-_BREAK = b"\0"  # counts as a key
 
 
-class InputViewer(Participant, EchoUser, Protocol):
+class InputViewer(Participant, Protocol):
     """What the input of a session needs of its viewer."""
 
     @property
-    def joined_as(self) -> str: ...
-    @property
-    def is_denied(self) -> bool: ...
-    @property
-    def is_ending(self) -> bool: ...
-    @property
-    def terms(self) -> Terms: ...
-    @property
-    def has_read_all(self) -> bool: ...
-    @property
     def output(self) -> ViewerOutput: ...
     def ask(self) -> bool: ...
-    def require_recording(self) -> str: ...
-    def take_yielded_floor(self) -> None: ...
     def tell(self, notice: Notice) -> None: ...
     def report(self, kind: str, other: str, text: str) -> None: ...
-    def finish(self, ending: Ending) -> None: ...
 
 
 class InputConsole(Protocol):
     """What the input of a session needs of its console."""
 
     clock: IReactorTime
-    limits: ConsoleLimits
-    recorder: IConsoleRecorder
     interruption: Interruption
-    last_output_at: float
 
     @property
     def floor(self) -> Floor: ...
     @property
-    def input_rate(self) -> RateLimit: ...
-    @property
-    def missing_people(self) -> str: ...
-    @property
     def outage(self) -> str: ...
-    def typed(self, data: bytes, viewer: EchoUser) -> None: ...
 
 
-class ViewerInput:
+class DiscardedInput:
     """
-    The input of a viewer.
+    Why input of a viewer does not reach the machine at present, and what its user knows of that.
 
+    :class:`.viewer.Viewer` decides on each key.
+
+    :ivar is_interrupted: the machine has ended, and the session waits for its next start.
     :ivar is_behind: input that arrives now may have been typed before the machine started again.
-    :ivar bytes_to_machine: accepted input, for audit.
+    :ivar ending: of a script, because its input was discarded.
+    :ivar is_told: the user has the notice about that, and expects that more input is discarded.
     """
 
     def __init__(self, viewer: InputViewer, console: InputConsole) -> None:
         self._viewer, self._console = viewer, console
         self.is_interrupted = self.is_behind = False
-        self.bytes_to_machine = 0
         self._restarted_at = 0  # for a user who is behind
         self._missing_people = ""
-        self._discarded: Ending | None = None  # for a script whose input was discarded
-        self._is_told = False  # the user has the notice about that
+        self.ending: Ending | None = None
+        self.is_told = False
         self._told_at = 0.0
-        self._told_rate = 0  # the limit of the input's rate that the user knows
         self._typed_before = DroppedKeys()  # discarded keys of a user who is behind
         self._of_outage: DroppedKeys | None = None  # other discarded keys, typed during an outage
         self._why = ""  # the last reason for discarding them
-        self._ended_at: float | None = None
-        self._quiet: IDelayedCall | None = None
 
-    # Input of the user.
+    # What the user is told.
 
-    def send(self, data: bytes) -> None:
-        if not self._accept(data):
-            return
-        if not self._console.recorder.typed(self._viewer.joined_as, data):
-            self._discard(INPUT_DENIED, not_sent(_NOT_WRITTEN), data)
-            return
-        self._is_told = False  # the user does not expect that later input is discarded
-        self.bytes_to_machine += len(data)
-        self._console.typed(data, self._viewer)
-        if self._viewer.terms.input_rate:
-            self._console.input_rate.charge(len(data) / self._viewer.terms.input_rate)
-            self._tell_slowed()
+    def discard(self, reason: str, notice: Notice, data: bytes = b"") -> None:
+        """
+        Take note that input is discarded, and tell the user why, but not for each key.
 
-    def _tell_slowed(self) -> None:
-        terms = self._viewer.terms
-        if self._told_rate != terms.input_rate and self._console.input_rate.is_paused:
-            self._told_rate = terms.input_rate
-            rule = terms.rule("allow", "input_rate")
-            text = f"your input is slowed down: {rule} {terms.input_rate} bytes per second"
-            self._viewer.tell(Notice(text))
-
-    def accept_break(self) -> bool:
-        """Accept BREAK from this user, or tell the user why not; return whether it is accepted."""
-        return self._accept(_BREAK, outage=False)
-
-    def _accept(self, data: bytes, *, outage: bool = True) -> bool:
-        if self._viewer.role is not Role.WRITER and is_typed(data) and not self.is_discarded:
-            self._viewer.take_yielded_floor()
-        if self._viewer.role is not Role.WRITER:
-            self.refuse(data)
-        elif missing := self._console.missing_people or self._viewer.require_recording():
-            self._discard(INPUT_DENIED, not_sent(missing), data)
-        elif (outage or self.is_behind) and (why := self.outage):
-            self._discard(LINE_LOST, not_sent(why), data)
-        else:
-            return True
-        return False
-
-    def refuse(self, data: bytes = b"") -> None:
-        reason = INPUT_DENIED if self._viewer.is_denied else CONSOLE_IN_USE
-        self._discard(reason, self._console.floor.refusal(self._viewer), data)
-
-    def _discard(self, reason: str, notice: Notice, data: bytes) -> None:
+        :param reason: of the session's ending if it is a script's.
+        :param notice: for the user.
+        """
         if notice.why == _TYPED_BEFORE:
             # Their user reads the number: a notice of now would seem to be about the keys that follow.
             self._typed_before.add(data)
-            self._discarded = Ending(reason, f"the input was not sent: {notice.why}")
+            self.ending = Ending(reason, f"the input was not sent: {notice.why}")
             return
         if self._of_outage is not None:
             self._of_outage.add(data)
@@ -166,12 +99,9 @@ class ViewerInput:
         ending = Ending(reason, f"the input was not sent: {notice.why}")
         now = self._console.clock.seconds()
         is_due = now - self._told_at >= TELL_AGAIN_SECONDS and is_typed(data)
-        if self._discarded != ending or not self._is_told or is_due:
-            self._discarded, self._is_told, self._told_at = ending, True, now
+        if self.ending != ending or not self.is_told or is_due:
+            self.ending, self.is_told, self._told_at = ending, True, now
             self._viewer.tell(notice)
-
-    def tell_again(self) -> None:
-        self._is_told = False
 
     def resumed(self) -> None:
         """
@@ -180,8 +110,8 @@ class ViewerInput:
         The client has told its user that these keys wait to be sent. A user who knew before the outage
         that keys are discarded needs no count.
         """
-        self._of_outage = None if self._is_told else DroppedKeys()
-        self._is_told = False  # the notice may be lost
+        self._of_outage = None if self.is_told else DroppedKeys()
+        self.is_told = False  # the notice may be lost
 
     def all_arrived(self) -> None:
         """
@@ -211,7 +141,7 @@ class ViewerInput:
             self._viewer.tell(Notice(text, NoticeKind.DISCARDED, why=f"it was {when}"))
 
     def became_writer(self) -> None:
-        self._discarded, self._is_told = None, False
+        self.ending, self.is_told = None, False
 
     # Causes to discard it.
 
@@ -231,15 +161,6 @@ class ViewerInput:
         return self.is_withheld or self.is_interrupted or self.is_behind
 
     @property
-    def is_slowed(self) -> bool:
-        """True while input waits because its rate is limited."""
-        return bool(
-            self._viewer.role is Role.WRITER
-            and self._viewer.terms.input_rate
-            and self._console.input_rate.is_paused
-        )
-
-    @property
     def outage(self) -> str:
         """Why the state of the line discards this user's input at present; or empty."""
         if self.is_interrupted:
@@ -255,7 +176,7 @@ class ViewerInput:
         was_withheld, self._missing_people = bool(self._missing_people), missing
         if was_withheld is bool(missing):
             return False
-        self._is_told = False
+        self.is_told = False
         if missing:
             self._viewer.tell(Notice(f"the machine gets no input: {missing}"))
         elif self._viewer.role is Role.WRITER:
@@ -286,44 +207,4 @@ class ViewerInput:
 
     def caught_up(self) -> None:
         """Take note that what arrives now was typed at the machine's present boot."""
-        self.is_behind = self._is_told = False
-
-    # The end of it.
-
-    @property
-    def has_ended(self) -> bool:
-        return self._ended_at is not None
-
-    def end(self) -> None:
-        """
-        End the session, but never the line, after a quiet period.
-
-        A session whose input was discarded ends without the quiet period.
-        """
-        if self._discarded is not None:
-            self._viewer.finish(self._discarded)
-        elif self._ended_at is None:
-            self._ended_at = self._console.clock.seconds()
-            self._wait_for_quiet(self._console.limits.quiet_seconds)
-
-    def stop_waiting(self) -> None:
-        if self._quiet is not None and self._quiet.active():
-            self._quiet.cancel()
-
-    def _wait_for_quiet(self, seconds: float) -> None:
-        self._quiet = self._console.clock.callLater(seconds, self._check_quiet)
-
-    def _check_quiet(self) -> None:
-        if self._viewer.is_ending:
-            return
-        now = self._console.clock.seconds()
-        quiet_since = max(self._ended_at or 0.0, self._console.last_output_at)
-        if not self._viewer.has_read_all:
-            quiet_since = now
-        remaining = quiet_since + self._console.limits.quiet_seconds - now
-        if remaining > 0:
-            self._wait_for_quiet(remaining)
-        elif outage := self.outage:
-            self._viewer.finish(Ending(LINE_LOST, outage))
-        else:
-            self._viewer.finish(Ending(COMPLETED, "the input ended and the console is quiet"))
+        self.is_behind = self.is_told = False
