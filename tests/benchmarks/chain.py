@@ -112,11 +112,11 @@ def openings(chain: Chain) -> None:
 def round_trips(chain: Chain) -> None:
     """A key and its way back, one after the other."""
     run(chain.through(QUIET), b"cat")
-    medians, cpu = {}, 0.0
+    medians, cpu, of_runtime = {}, 0.0, 0.0
     for way, opened in chain.ways:
         console = opened(QUIET)
         console.until(b"BEGIN\n")
-        before = cpu_of_middle(chain)
+        before, runtime_before = cpu_of_middle(chain), procfs.cpu_seconds(chain.pid("runtime"))
         times = []
         for _ in range(KEYSTROKES):
             start = time.perf_counter()
@@ -126,10 +126,12 @@ def round_trips(chain: Chain) -> None:
         medians[way] = statistics.median(times) * 1e6
         if way == "through":
             cpu = (cpu_of_middle(chain) - before) / KEYSTROKES * 1e6
+        spent = procfs.cpu_seconds(chain.pid("runtime")) - runtime_before
+        of_runtime = spent / KEYSTROKES * 1e6  # at last without the chain
         console.close()
     _row("us round trip of a key", medians["through"], medians["direct"])
     print(f"added by the chain: {medians['through'] - medians['direct']:.0f} us")
-    print(f"CPU us per key, API server and poollet: {cpu:.0f}")
+    print(f"CPU us per key, API server and poollet: {cpu:.0f}; runtime alone: {of_runtime:.0f}")
 
 
 def cpu_of_middle(chain: Chain) -> float:

@@ -27,7 +27,7 @@ from zope.interface import implementer
 
 from tests.streaming.http.test_upgrade_server import Taker
 from tests.tls.test_turns import Connection, TurnClock
-from twisted_exec.streaming.splice import KEY_BYTES, MAX_REMAINDER_BYTES, Splice
+from twisted_exec.streaming.splice import MAX_REMAINDER_BYTES, Splice
 from twisted_exec.streaming.transports import close_behind
 from twisted_exec.testing.network import MemoryNetwork, MemoryTransport
 from twisted_exec.tls.fast.transport import socket_transport
@@ -479,9 +479,9 @@ class TurnTests(SynchronousTestCase):
         """The user's frames count as long as they are tracked."""
         self.splice.follow(frame_boundaries(SPDY, "v4.channel.k8s.io", commands=True))
         self.join()
-        self.assertEqual(self.splice.user.frame_rest(KEY_BYTES + 1), 0)
+        self.assertEqual(self.splice.user.frame_rest(100), 0)
         self.splice.user.dataReceived(b"x" * (MAX_TRACKED_BYTES + 1))
-        self.assertIsNone(self.splice.user.frame_rest(KEY_BYTES + 1))
+        self.assertIsNone(self.splice.user.frame_rest(100))
 
 
 class HalfCloseTests(MemoryTests):

@@ -36,9 +36,6 @@ DRAIN_SECONDS = 30.0
 MAX_REMAINDER_BYTES = 1 << 20
 """Limit for the rest of the last message, which is read even if the user is slow."""
 
-KEY_BYTES = 32
-"""Reads of the user up to this size are passed at once, not in slices."""
-
 LOST = "the connection behind this hop was lost before the session's status"
 
 _LOST = Ending(INTERNAL, LOST)
@@ -85,7 +82,7 @@ class SpliceEnd(Protocol):
 
     def frame_rest(self, size: int) -> int | None:
         """See :meth:`IFramed.frame_rest`."""
-        return 0 if self.is_tracked and size > KEY_BYTES and self.joined else None
+        return 0 if self.is_tracked and self.joined else None
 
     def dataReceived(self, data: bytes) -> None:
         self.received += len(data)

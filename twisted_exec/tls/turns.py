@@ -30,6 +30,9 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import Interface
 
+KEY_BYTES = 32
+"""A read of so few bytes has few frames, and is delivered at once."""
+
 SLICE_BYTES = 128
 """Bytes of many small frames that are delivered at once."""
 
@@ -240,13 +243,15 @@ class TurnTaking(_Transport):
         if self._backlog is not None:
             self._backlog.append(data)
             return
-        protocol = getattr(self, self.receiver)
-        rest = protocol.frame_rest(len(data)) if IFramed.providedBy(protocol) else None
+        protocol, size = getattr(self, self.receiver), len(data)
+        rest = None
+        if size > KEY_BYTES and IFramed.providedBy(protocol):
+            rest = protocol.frame_rest(size)
         if rest is None:
             protocol.dataReceived(data)
             return
         self._backlog = deque((data,))
-        self._work_or_wait(len(data) + rest)  # a part of a large frame is no key
+        self._work_or_wait(size + rest)  # a part of a large frame is no key
 
     def deliver_rest(self, lose: Callable[[], None]) -> None:
         """Lose the connection, and report it to the protocol after the bytes that wait."""

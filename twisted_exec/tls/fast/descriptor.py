@@ -118,6 +118,8 @@ if TYPE_CHECKING:  # a client of consoles starts faster without it
 
     class _Socket(TurnTaking, tcp.Connection):
         reactor: Any
+
+        def _may_send_now(self) -> bool: ...
         _is_aborted: bool
 
 else:
@@ -165,7 +167,7 @@ class TLSOnDescriptor(_Socket):
     _engine: SSL.Connection | None = None
     _openssl: Any = None  # of the engine
     _lone_reads = 0  # in succession
-    _handshaken = False
+    _handshaken = _is_ready = False
     _is_queued = False  # there is something to write after the handshake
     _read_wants_write = False
     _peer_ended = False
@@ -319,7 +321,7 @@ class TLSOnDescriptor(_Socket):
         return None
 
     def _handshake_ended(self) -> None:
-        self._handshaken = True
+        self._handshaken = self._is_ready = True
         self._end_deadline()
         if self._is_queued or (self.producer is not None and not self.streamingProducer):
             super().startWriting()  # until then, no write would send at once
@@ -342,9 +344,8 @@ class TLSOnDescriptor(_Socket):
 
     def _is_alone(self) -> bool:
         """Return whether no other record is there."""
-        assert self._engine is not None
-        if self._engine.pending():
-            return False
+        # OpenSSL holds nothing back: the read had space for the whole record, and pyOpenSSL reads no
+        # record ahead.
         lone = self._lone_reads = self._lone_reads + 1
         if lone > _LONE_READS and lone % _LONE_READS:
             return True
@@ -473,6 +474,7 @@ class TLSOnDescriptor(_Socket):
     def _why(self, problem: SSL.Error) -> BaseException:
         """Return the reason for the end of the connection, which OpenSSL reports only once."""
         if self._broken is None:
+            self._is_ready = False
             if self._refusal is not None and self._refusal.value is not None:
                 self._broken = self._refusal.value
             elif isinstance(problem, SSL.SysCallError):  # cut, or reset
@@ -489,9 +491,6 @@ class TLSOnDescriptor(_Socket):
             super().startWriting()
         else:
             self._is_queued = True
-
-    def _may_send_now(self) -> bool:
-        return self._handshaken and self._broken is None and super()._may_send_now()  # type: ignore[misc]
 
     def _send(self, data: bytes | memoryview) -> int:
         sent = self._encrypt(data)

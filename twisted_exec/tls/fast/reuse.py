@@ -155,7 +155,8 @@ class ReusedTLS(TLSOnDescriptor, AtOnce, tcp.Connection):
         self.logstr, self._peer = before.logstr, before.getPeer()
         self._engine, self._openssl = before._engine, before._openssl
         self._clock, self.made, self.proofs = before._clock, before.made, before.proofs
-        self._handshaken, self.connected = True, 1
+        self._handshaken = self._is_ready = True
+        self.connected = 1
 
     def getPeer(self) -> Any:
         return self._peer

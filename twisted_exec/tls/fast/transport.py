@@ -48,6 +48,7 @@ class AtOnce(_Socket):
     reactor.
     """
 
+    _is_ready = True  # nothing, such as a handshake, has to come first
     _is_writing = False  # the queue waits for the write event
     _is_aborted = False
 
@@ -123,7 +124,7 @@ class AtOnce(_Socket):
         self.write(b"".join(iovec))
 
     def _may_send_now(self) -> bool:
-        return not (
+        return self._is_ready and not (
             self._is_writing
             or not self.connected
             or self.disconnecting
