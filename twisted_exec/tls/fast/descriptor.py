@@ -120,6 +120,7 @@ if TYPE_CHECKING:  # a client of consoles starts faster without it
         reactor: Any
 
         def _may_send_now(self) -> bool: ...
+
         _is_aborted: bool
 
 else:
