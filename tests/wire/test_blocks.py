@@ -45,18 +45,27 @@ class BlockTests(SynchronousTestCase):
     def test_lengths(self) -> None:
         """The length is three bytes, the most significant first."""
         self.assertEqual(
-            (head(1), head(0x010203), head(LONGEST)), (b"\0\0\1", b"\1\2\3", b"\xff\xff\xfe")
+            (head(1), head(0x010203), head(LONGEST)), (b"\0\0\1", b"\1\2\3", b"\xff\xff\xfd")
         )
 
     def test_every_division(self) -> None:
         """Bytes that look like frames, and the mark, are the same wherever reads are cut."""
-        for mark in Mark:
+        for mark in (Mark.END, Mark.READY):
             for payload in HOSTILE:
                 sent = blocks(b"a", payload, b"b") + mark.value
                 for first in range(len(sent) + 1):
                     for second in range(first, len(sent) + 1):
                         pieces = sent[:first], sent[first:second], sent[second:]
                         self.assertEqual(self.read(*pieces), (b"a" + payload + b"b", mark))
+
+    def test_plain(self) -> None:
+        """Behind the mark that no block follows, bytes are the session's whatever they look like."""
+        for payload in HOSTILE:
+            sent = blocks(b"a") + Mark.PLAIN.value + payload
+            for first in range(len(sent) + 1):
+                for second in range(first, len(sent) + 1):
+                    pieces = sent[:first], sent[first:second], sent[second:]
+                    self.assertEqual(self.read(*pieces), (b"a" + payload, None))
 
     def test_at_random(self) -> None:
         """Many blocks in many reads are the bytes in their order."""
@@ -113,7 +122,7 @@ class BlockTests(SynchronousTestCase):
 
     def test_behind_a_mark(self) -> None:
         """One byte behind a mark is an error, in the same read or later."""
-        for mark in Mark:
+        for mark in (Mark.END, Mark.READY):
             for sent in (mark.value, blocks(b"last") + mark.value):
                 for more in (
                     b"\0",

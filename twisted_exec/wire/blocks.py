@@ -1,14 +1,16 @@
 """
 Blocks: the bytes of one session on a connection that carries another session after it.
 
-A block is its length, three bytes with the most significant first, and so many bytes.  Two lengths
+A block is its length, three bytes with the most significant first, and so many bytes.  Three lengths
 are marks without bytes:
 
 * :attr:`Mark.END`: this side of the session sends no more.
 * :attr:`Mark.READY`, from the server only: it sends no more, and has read the client's end mark.  The
   client may send its next request.
+* :attr:`Mark.PLAIN`: what follows are bytes of the session, and this side of it ends with that of the
+  connection, which carries no other session.
 
-So a session ends by a length, never by what its bytes are.  Nothing may follow a mark but, if the client
+So a session ends by a length, never by what its bytes are.  Nothing may follow an end mark but, if the client
 has sent its own meanwhile, :attr:`Mark.READY` behind :attr:`Mark.END`.
 """
 
@@ -21,14 +23,15 @@ from twisted_exec.wire.errors import RemoteProtocolError
 
 HEAD_BYTES = 3
 
-LONGEST = 0xFFFFFE
+LONGEST = 0xFFFFFD
 """The most bytes of one block."""
 
 
 class Mark(Enum):
-    """The end of a session, by the bytes that announce it."""
+    """What a length means that is that of no block."""
 
     END = b"\0\0\0"
+    PLAIN = b"\xff\xff\xfe"
     READY = b"\xff\xff\xff"
 
 
@@ -78,15 +81,17 @@ class BlockReader:
     """
     Reads the blocks of one session.
 
-    :ivar mark: the last mark that has arrived.
+    :ivar mark: the last end mark that has arrived.
+    :ivar is_plain: no block follows.
     """
 
-    __slots__ = ("_left", "_part", "mark")
+    __slots__ = ("_left", "_part", "is_plain", "mark")
 
     def __init__(self) -> None:
         self._left = 0  # of the current block
         self._part = b""  # of the next block's length
         self.mark: Mark | None = None
+        self.is_plain = False
 
     @property
     def expected(self) -> int:
@@ -101,6 +106,8 @@ class BlockReader:
         :raises RemoteProtocolError: something follows a mark.
         """
         size = len(data)
+        if self.is_plain:
+            return bytes(data)
         if size <= self._left:
             self._left -= size
             within: bytes = data[0:size]
@@ -131,8 +138,12 @@ class BlockReader:
                 end = min(size, start + HEAD_BYTES - len(part))
                 part += data[start:end]
                 if len(part) == HEAD_BYTES:
-                    self.mark = _MARKS.get(part)
-                    left, part = 0 if self.mark else int.from_bytes(part, "big"), b""
+                    mark, length, part = _MARKS.get(part), int.from_bytes(part, "big"), b""
+                    if mark is Mark.PLAIN:
+                        self.is_plain = True
+                        pieces.append(data[end:])
+                        break
+                    self.mark, left = mark, 0 if mark else length
             start = end
         self._left, self._part = left, part
         return b"".join(pieces)

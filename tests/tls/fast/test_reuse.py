@@ -199,6 +199,7 @@ class SessionTests(CarriedCase):
 
     async def test_everything_before_the_end(self) -> None:
         """What was written before the end arrives, however much it is and whoever ends."""
+        self.patch(descriptor, "PLAIN_BYTES", 1 << 30)
         server, client = await self.sides()
         chance = random.Random(67)
         sizes = [1, 3, 16_380, 16_381, 16_382, 16_384, 70_000, 1 << 20, (1 << 24) + 7]
@@ -292,6 +293,72 @@ class SessionTests(CarriedCase):
                     self.assertIsInstance(await other.lost, ConnectionDone)
 
 
+class PlainTests(CarriedCase):
+    """A session that carries much goes on without blocks, and the connection ends with it."""
+
+    LONG = b"x" * 100_000
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.patch(descriptor, "PLAIN_BYTES", 2 * len(self.LONG))
+
+    async def over(self, *sides: Side) -> None:
+        """The session is over in order, and so is the connection."""
+        for side in sides:
+            self.assertIsInstance(await side.session.lost, ConnectionDone)
+            self.assertEqual((side.marks, side.idle), ([], None))
+
+    async def test_passes(self) -> None:
+        """Bytes pass in both directions before and behind the change, whoever writes much and whoever ends."""
+        for many, ends in itertools.product((0, 1), repeat=2):
+            sides = await self.sides()
+            await self.passes(*sides)
+            reader = sides[1 - many].session
+            before = reader.received
+            for _ in range(3):
+                sides[many].session.transport.write(self.LONG)
+            whole = before + 3 * self.LONG
+            self.assertEqual((await reader.has(len(whole))) == whole, True)
+            await self.passes(*sides)
+            sides[ends].session.transport.write(b"last")
+            sides[ends].session.transport.loseConnection()
+            await self.over(*sides)
+            self.assertTrue(sides[1 - ends].session.received.endswith(b"last"))
+
+    async def test_both_many(self) -> None:
+        """Both sides may change at the same time."""
+        sides = await self.sides()
+        for side in sides:
+            for _ in range(4):
+                side.session.transport.write(self.LONG)
+        for side in sides:
+            await side.session.has(4 * len(self.LONG))
+        await self.passes(*sides)
+        sides[0].session.transport.loseConnection()
+        await self.over(*sides)
+
+    async def test_ends_meanwhile(self) -> None:
+        """A side that has ended its session before it reads of the change gets the rest, and the end."""
+        for many in (0, 1):
+            sides = await self.sides()
+            writer, other = sides[many].session, sides[1 - many].session
+            for _ in range(4):
+                writer.transport.write(self.LONG)
+            other.transport.write(b"last")
+            other.transport.loseConnection()
+            await self.over(*sides)
+            self.assertEqual(writer.received, b"last")
+
+    async def test_both_end(self) -> None:
+        """Both sides may end behind the change, before they know of each other."""
+        sides = await self.sides()
+        for _ in range(2):
+            sides[0].session.transport.write(self.LONG)
+        for side in sides:
+            side.session.transport.loseConnection()
+        await self.over(*sides)
+
+
 class ViolationTests(CarriedCase):
     """A peer that does not keep to the order loses the connection, and the session is lost."""
 
@@ -319,6 +386,7 @@ class ViolationTests(CarriedCase):
 
     async def test_behind_the_mark_later(self) -> None:
         """Nor does a server go on if more arrives after the mark, before it is ready."""
+        self.patch(descriptor, "PLAIN_BYTES", 1 << 30)
         for ends_first in (True, False):
             side, peer = await self.raw(is_server=True)
             peer.transport.pauseProducing()

@@ -71,6 +71,10 @@ After so many lone records in succession, only one read in so many asks the kern
 there.  Not an even number: of records that come in pairs, such a read would always get the second.
 """
 
+PLAIN_BYTES = 1 << 20
+"""A side of a session that has sent so much goes on without blocks: they cost more than another
+connection for the session after it."""
+
 _count = array("i", [0])
 """Result of ``FIONREAD``.  With an immutable buffer ``ioctl`` raises and drops an error first."""
 
@@ -134,10 +138,12 @@ class Carried(Typing):
 
     :ivar blocks: reads what the peer sends.
     :ivar short_bytes: the most bytes that fill one record with the length before them.
+    :ivar plain: announces that no block follows.
     """
 
     blocks: BlockReader
     short_bytes: int
+    plain: bytes
 
     def head(self, length: int) -> bytes:
         """Return what comes before the bytes of a block, :attr:`short_bytes` at most."""
@@ -177,7 +183,10 @@ class TLSOnDescriptor(_Socket):
     _refusal: Failure | None = None
     _broken: BaseException | None = None
     _deadline: IDelayedCall | Deadline | None = None
-    _session: Carried | None = None
+    # One session, which blocks what this side sends and reads; ``None`` for a side without blocks.
+    _sends: Carried | None = None
+    _reads: Carried | None = None
+    _sent_bytes = 0  # in blocks
     made = 0.0  # by the monotonic clock, which nobody sets back
     proofs: tuple[bytes, bytes] | None = None  # see twisted_exec.tls.fast.reuse
 
@@ -242,17 +251,33 @@ class TLSOnDescriptor(_Socket):
         :param early: received bytes that are the session's.
         :return: the protocol's bytes among them.
         """
-        self._session = session
+        self._sends = self._reads = session
+        self._sent_bytes = 0
         if self._backlog:
             self.abortConnection()  # a client that has offered this waits for the answer
-        try:
-            data = session.blocks.read(early)
-        except RemoteProtocolError:
-            self.abortConnection()
-            data = b""
+        data = self._from_blocks(session, early)
         if session.blocks.mark is not None:
             self._clock.callLater(0, self._end_early)
         return data
+
+    def _from_blocks(self, session: Carried, data: Any) -> bytes:
+        try:
+            data = session.blocks.read(data)
+        except RemoteProtocolError:
+            self.abortConnection()
+            return b""
+        if session.blocks.is_plain:
+            self._reads = None
+            if self._sends is not None and not self.disconnecting and not self._our_end_sent:
+                self._send_no_more_blocks()
+        return data  # type: ignore[no-any-return]
+
+    def _send_no_more_blocks(self) -> None:
+        assert self._sends is not None
+        mark = self._sends.plain
+        if not self._may_send_now() or not self._send(mark):
+            _queue(self, mark)
+        self._sends = None
 
     def _end_early(self) -> None:
         if self._backlog is None and self.connected:
@@ -337,10 +362,10 @@ class TLSOnDescriptor(_Socket):
         # Space for a whole record, so OpenSSL holds back nothing of it.
         got = _ssl_read(self._openssl, _plain, RECORD_BYTES)
         if 0 < got < _LONE_BYTES and self._is_alone():
-            if self._session is None:
+            if self._reads is None:
                 self.deliver(_ffi.buffer(_plain, got)[:])
                 return None
-            return self._receive_blocks(self._session, got, None)
+            return self._receive_blocks(self._reads, got, None)
         return self._receive_more(got)
 
     def _is_alone(self) -> bool:
@@ -358,7 +383,7 @@ class TLSOnDescriptor(_Socket):
     def _receive_more(self, got: int) -> BaseException | None:
         assert self._engine is not None
         ssl, size, waiting = self._openssl, 0, 0
-        session = self._session
+        session = self._reads
         expected = 0 if session is None else session.blocks.expected
         ended: SSL.Error | None = None
         # A Go peer writes the fields of a frame one by one, each as a record.  With one turn per
@@ -395,14 +420,8 @@ class TLSOnDescriptor(_Socket):
     def _receive_blocks(
         self, session: Carried, size: int, ended: SSL.Error | None
     ) -> BaseException | None:
-        if size:
-            try:
-                data = session.blocks.read(_ffi.buffer(_plain, size))
-            except RemoteProtocolError:
-                self.abortConnection()
-                data = b""
-            if data:
-                self.deliver(data)
+        if size and (data := self._from_blocks(session, _ffi.buffer(_plain, size))):
+            self.deliver(data)
         if ended is None and session.blocks.mark is None:
             return None  # as after each key
         return self._received(ended)
@@ -416,7 +435,7 @@ class TLSOnDescriptor(_Socket):
     def _finish(self, ended: SSL.Error | None) -> BaseException | None:
         if self._is_aborted or self.disconnected:
             return None
-        session = self._session
+        session = self._reads
         if session is not None and session.blocks.mark is not None:
             may_end = session.may_end_with(session.blocks.mark, ours_sent=self._our_end_sent)
             return self._end_received() if may_end else main.CONNECTION_LOST
@@ -454,7 +473,7 @@ class TLSOnDescriptor(_Socket):
     def _end_of_stream(self, ended: SSL.Error) -> BaseException | None:
         if not isinstance(ended, SSL.ZeroReturnError):
             return self._why(ended)
-        if self._session is not None:
+        if self._reads is not None:
             return main.CONNECTION_LOST  # in the middle of a session
         return self._end_received()
 
@@ -501,13 +520,17 @@ class TLSOnDescriptor(_Socket):
         if self._peer_ended or self._our_end_sent:
             return
         size = len(data)
-        session = self._session
+        session = self._sends
         if session is not None and size:
-            if size > session.short_bytes:
+            self._sent_bytes += size
+            if self._sent_bytes > PLAIN_BYTES:
+                self._send_no_more_blocks()
+            elif size > session.short_bytes:
                 self._write_long(session, data)
                 return
-            data = session.head(size) + data
-            size = len(data)
+            else:
+                data = session.head(size) + data
+                size = len(data)
         if type(data) is bytes and 0 < size <= RECORD_BYTES and self._may_send_now():
             took = _ssl_write(self._openssl, data, size)
             if took == size:
@@ -598,8 +621,8 @@ class TLSOnDescriptor(_Socket):
 
     def _send_our_end(self) -> BaseException | None:
         assert self._engine is not None
-        if self._session is not None:
-            return self._send_mark(self._session)
+        if self._sends is not None:
+            return self._send_mark(self._sends)
         try:
             both = self._engine.shutdown()
         except SSL.WantWriteError:
@@ -618,7 +641,9 @@ class TLSOnDescriptor(_Socket):
         return None
 
     def _send_mark(self, session: Carried) -> BaseException | None:
-        sent = self._encrypt(session.our_mark(self, peer_ended=self._peer_ended).value)
+        # A peer that has ended without blocks takes no other session.
+        peer_ended = self._peer_ended and self._reads is not None
+        sent = self._encrypt(session.our_mark(self, peer_ended=peer_ended).value)
         if not isinstance(sent, int):
             return main.CONNECTION_LOST
         if not sent:
@@ -631,8 +656,8 @@ class TLSOnDescriptor(_Socket):
 
     def connectionLost(self, reason: Failure) -> None:
         self._end_deadline()
-        session, self._session = self._session, None
-        pass_on = None
+        session = self._sends if self._reads is not None else None
+        self._sends = self._reads = pass_on = None
         if session is not None and self._is_over_in_order(reason):
             pass_on = session.detach(self)
         engine, self._engine, self._handshaken = self._engine, None, True

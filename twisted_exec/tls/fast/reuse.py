@@ -85,6 +85,7 @@ class CarriedStream:
     __slots__ = ("_following", "_is_server", "_mark", "_next", "blocks")
 
     short_bytes = RECORD_BYTES - HEAD_BYTES
+    plain = Mark.PLAIN.value
     head, behind = staticmethod(head), staticmethod(behind)
 
     def __init__(self, following: Following, *, is_server: bool) -> None:
