@@ -77,7 +77,7 @@ class EveryRouteTests(ChainTestCase):
             self.assertEqual((code, b'"Unauthorized"' in body), (401, True), (method, pattern))
 
     def test_streams(self) -> None:
-        """The routes of streams are these, and each goes through a locator that asks."""
+        """The routes of streams are these, and each goes through an admission that asks."""
         asked = [each for each in routes(self.server) if each[1] not in PAGE]
         self.assertEqual({path for _, path, each in asked if each.session is not None}, STREAMS)
         self.assertEqual(

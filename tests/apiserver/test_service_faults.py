@@ -1,7 +1,7 @@
 """
 Faults found in ironcore's API server and controllers, each as a test that ours is free of it.
 
-The console faults are in ``test_machine_locator``: ``get`` opens no console (6), a withdrawn right
+The console faults are in ``test_admission``: ``get`` opens no console (6), a withdrawn right
 and a deleted machine end the session (8), the next address is tried (36).
 """
 

@@ -81,7 +81,7 @@ class SessionGuardTests(SessionGuardContract, SynchronousTestCase):
         return self.gate
 
     async def admit(self, request: Any, subject: Subject) -> object:
-        """As :meth:`SessionGuardContract.admit`, as a dispatcher and a locator do it."""
+        """As :meth:`SessionGuardContract.admit`, as a dispatcher and an admission do it."""
         request.subject = subject
         context = RequestContext(request)
         await self.gate.identify(context)

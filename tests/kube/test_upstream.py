@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred
@@ -15,7 +16,7 @@ from twisted_exec.kube.kubeconfig.client_config import (
     ImpersonatedUser,
     KubeConfigError,
 )
-from twisted_exec.kube.upstream import Upstream
+from twisted_exec.kube.upstream import ServerUpstream
 from twisted_exec.streaming.location import Location, Renewal
 from twisted_exec.tls.deadlines import LONGEST_SECONDS
 from twisted_exec.wire.channel import Channel
@@ -23,16 +24,15 @@ from twisted_exec.wire.channel import Channel
 PATH = "/api/v1/namespaces/ns/pods/p/exec"
 
 
-class WayTests(SynchronousTestCase):
-    """Tests for :class:`Upstream`."""
+class UpstreamTests(SynchronousTestCase):
+    """Tests for :class:`ServerUpstream`."""
 
     def setUp(self) -> None:
         self.config = ClientConfig("https://127.0.0.1:1/clusters/c/", token="first")
 
-    def to(self, **more: object) -> Location:
-        way = Upstream(lambda: self.config, "the leaf", reactor)
-        going = Deferred.fromCoroutine(way.to(PATH, **more))  # type: ignore[arg-type]
-        location: Location = self.successResultOf(going)
+    def to(self, **more: Any) -> Location:
+        upstream = ServerUpstream(lambda: self.config, "the leaf", reactor, PATH, **more)
+        location: Location = self.successResultOf(Deferred.fromCoroutine(upstream.locate()))
         return location
 
     def test_location(self) -> None:
@@ -65,15 +65,17 @@ class WayTests(SynchronousTestCase):
         """The location of a request about an open stream has the renewed credentials."""
         location = self.to(streams={Channel.STDIN}, query=b"x=1")
         self.config = replace(self.config, token="second")
-        later = self.successResultOf(Deferred.fromCoroutine(location.renewed(Renewal.CONTROL)))
+        later = self.successResultOf(
+            Deferred.fromCoroutine(location.upstream.renew(location, Renewal.CONTROL))
+        )
         self.assertEqual(list(later.headers), [(b"Authorization", b"Bearer second")])
         self.assertEqual((later.path, later.streams), (location.path, {Channel.STDIN}))
 
     def test_slow_server(self) -> None:
         """A connection has no limit of its own that a slow server would meet: its user has one."""
         clock = MemoryReactorClock()
-        way = Upstream(lambda: self.config, "the leaf", clock)
-        location = self.successResultOf(Deferred.fromCoroutine(way.to(PATH)))
+        upstream = ServerUpstream(lambda: self.config, "the leaf", clock, PATH)
+        location = self.successResultOf(Deferred.fromCoroutine(upstream.locate()))
         connecting = location.endpoints[0][1].connect(Factory.forProtocol(Protocol))
         clock.advance(LONGEST_SECONDS - 1)
         self.assertNoResult(connecting)
@@ -83,6 +85,6 @@ class WayTests(SynchronousTestCase):
     def test_no_credentials(self) -> None:
         """Unreadable credentials fail at once, before connecting."""
         self.config = replace(self.config, token="", token_file="/nonexistent/token")
-        way = Upstream(lambda: self.config, "the leaf", reactor)
-        going = Deferred.fromCoroutine(way.to(PATH))
+        upstream = ServerUpstream(lambda: self.config, "the leaf", reactor, PATH)
+        going = Deferred.fromCoroutine(upstream.locate())
         self.failureResultOf(going, KubeConfigError)

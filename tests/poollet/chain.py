@@ -207,8 +207,8 @@ class PoolletCase(TestCase):
 
     def give_time(self) -> None:
         """Let consoles wait long for the runtime."""
-        locator = self.poollet.consoles.proxy.locator
-        object.__setattr__(locator, "runtime_seconds", PATIENCE_SECONDS)
+        admission = self.poollet.consoles.proxy.admission
+        object.__setattr__(admission, "runtime_seconds", PATIENCE_SECONDS)
 
     def endpoint(self, identity: Issued | None) -> Any:
         return endpoint(self.poollet.address, identity)

@@ -40,7 +40,7 @@ class SessionGuardTests(SessionGuardContract, SynchronousTestCase):
         return None
 
     async def admit(self, request: Any, subject: Subject) -> object:
-        """As :meth:`SessionGuardContract.admit`, as the dispatcher and a locator do it."""
+        """As :meth:`SessionGuardContract.admit`, as the dispatcher and an admission do it."""
         request.subject = subject
         context = RequestContext(request)
         await self.gate.identify(context)

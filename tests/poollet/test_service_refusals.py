@@ -24,7 +24,7 @@ from twisted_exec.api.status import (
 from twisted_exec.apiserver.settings import Settings as APIServerSettings
 from twisted_exec.auth.delegated import DelegatedAuthorizer
 from twisted_exec.iri.protos import machine_pb2 as pb
-from twisted_exec.poollet.machine_locator import RUNTIME_SECONDS
+from twisted_exec.poollet.admission import RUNTIME_SECONDS
 from twisted_exec.poollet.machines import loop
 from twisted_exec.streaming.http.upgrade_client import UpgradeRefused
 from twisted_exec.testing.cluster import unreachable
@@ -302,19 +302,19 @@ class RefusalTests(PoolletCase):
     async def test_25_runtime_slow(self) -> None:
         """A runtime that takes too long is 504."""
         await self.start()
-        object.__setattr__(self.poollet.consoles.proxy.locator, "runtime_seconds", 0.05)
+        object.__setattr__(self.poollet.consoles.proxy.admission, "runtime_seconds", 0.05)
         self.patch(self.runtime, "exec", lambda request, **facts: Deferred())
         self.assertIn("does not answer", await self.refused(504))
 
     async def test_runtime_slow_for_many(self) -> None:
         """While the runtime answers others, a user waits for it, and then no longer than for a silent one."""
         await self.start()
-        locator, clock = self.poollet.consoles.proxy.locator, Clock()
-        object.__setattr__(locator.parts, "clock", clock)
-        slow = Deferred.fromCoroutine(locator._in_time(Deferred()))
+        admission, clock = self.poollet.consoles.proxy.admission, Clock()
+        object.__setattr__(admission.parts, "clock", clock)
+        slow = Deferred.fromCoroutine(admission._in_time(Deferred()))
         for _ in range(10):
             clock.advance(RUNTIME_SECONDS - 1)
-            await locator._in_time(succeed(None))
+            await admission._in_time(succeed(None))
         clock.advance(RUNTIME_SECONDS - 1)
         self.assertNoResult(slow)
         clock.advance(1)
@@ -323,9 +323,9 @@ class RefusalTests(PoolletCase):
     async def test_runtime_slow_for_open_session(self) -> None:
         """A session that is open already waits for a slow runtime until the API server gives up."""
         await self.start()
-        locator = self.poollet.consoles.proxy.locator
+        admission = self.poollet.consoles.proxy.admission
         clock = Clock()
-        object.__setattr__(locator.parts, "clock", clock)
+        object.__setattr__(admission.parts, "clock", clock)
         departed: Deferred[Any] = Deferred()
         self.patch(self.runtime, "exec", lambda request, **facts: departed)
         refused = Deferred.fromCoroutine(
@@ -344,7 +344,7 @@ class RefusalTests(PoolletCase):
         self.assertLess(RUNTIME_SECONDS, APIServerSettings.poollet_seconds)
         await self.start()
         clock = Clock()
-        object.__setattr__(self.poollet.consoles.proxy.locator.parts, "clock", clock)
+        object.__setattr__(self.poollet.consoles.proxy.admission.parts, "clock", clock)
         departed: Deferred[Any] = Deferred()
         listing: list[Deferred[Any]] = []
         self.patch(self.runtime, "exec", lambda request, **facts: departed)

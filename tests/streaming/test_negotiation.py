@@ -19,7 +19,7 @@ from tests.streaming.frames import handshake
 from tests.streaming.http.test_upgrade_client import OneConnection
 from tests.streaming.proxy.support import SWITCHED, ProxyTestCase, ResumingTestCase
 from tests.streaming.rejoin.test_stream import Restarted
-from twisted_exec.api.status import BadGateway, NotFound
+from twisted_exec.api.status import APIError, BadGateway, NotFound
 from twisted_exec.streaming.negotiation import chosen_protocol
 from twisted_exec.streaming.sessions.openings import AT_ONCE, Openings
 from twisted_exec.testing.network import MemoryClient
@@ -27,14 +27,18 @@ from twisted_exec.wire.resume import Resumable, RoundTrip
 from twisted_exec.wire.session_terms import Right, Terms
 
 
+def _mend(error: APIError) -> APIError:
+    return BadGateway(f"{error.code}, so mend it")
+
+
 class RefusalTests(ProxyTestCase):
     """Next hops that refuse a request, or are not reached."""
 
-    def test_told_by_the_locator(self) -> None:
-        """The locator may replace the backend's refusal, also that of a 401."""
+    def test_told_by_the_admission(self) -> None:
+        """The admission may replace the backend's refusal, also that of a 401."""
         for code in (401, 403, 404):
             self.setUp()
-            self.locator.more = {"refusal": lambda error: BadGateway(f"{error.code}, so mend it")}
+            self.admission.upstream.meaning = _mend
             client = self.ask()
             self.backend.protocol.dataReceived(
                 b"HTTP/1.1 %d X\r\nContent-Length: 1\r\n\r\nx" % code
@@ -44,13 +48,13 @@ class RefusalTests(ProxyTestCase):
 
     def test_no_address(self) -> None:
         """A location without addresses is a 503."""
-        self.locator.endpoints.clear()
+        self.admission.endpoints.clear()
         refused = self.refused(self.ask())
         self.assertEqual((refused.code, refused.reason), (503, "ServiceUnavailable"))
 
     def test_refused_connection(self) -> None:
         """If no address can be connected to, the 502 gives the reason for each."""
-        self.locator.endpoints.clear()
+        self.admission.endpoints.clear()
         first, second = self.add_backend(connected=False), self.add_backend(connected=False)
         client = self.ask()
         first.connecting.errback(error.ConnectionRefusedError())
@@ -63,7 +67,7 @@ class RefusalTests(ProxyTestCase):
 
     def test_slow_connection(self) -> None:
         """If no address accepts within its own time limit, the client gets a 504."""
-        self.locator.endpoints.clear()
+        self.admission.endpoints.clear()
         self.add_backend(connected=False)
         self.add_backend(connected=False)
         client = self.ask()
@@ -76,7 +80,7 @@ class RefusalTests(ProxyTestCase):
 
     def test_slow_and_refused(self) -> None:
         """If the last address refuses after others were slow, the result is 502, not 504."""
-        self.locator.endpoints.clear()
+        self.admission.endpoints.clear()
         self.add_backend(connected=False)
         down = self.add_backend(connected=False)
         client = self.ask()
@@ -163,7 +167,7 @@ class SlowHopTests(ProxyTestCase):
 
     def another(self, backend: OneConnection) -> MemoryClient:
         """A further client of the same hop."""
-        self.locator.endpoints = [("10.0.0.0:1", backend)]
+        self.admission.endpoints = [("10.0.0.0:1", backend)]
         return self.ask()
 
     def test_slow_hop(self) -> None:
@@ -216,10 +220,10 @@ class SlowHopTests(ProxyTestCase):
     def test_silent_address(self) -> None:
         """An address that is silent is given up, although another one of the same hop answers."""
         silent, good = OneConnection(connected=False), Restarted()
-        self.locator.endpoints = [("10.0.0.0:1", silent), ("10.0.0.1:1", good)]
+        self.admission.endpoints = [("10.0.0.0:1", silent), ("10.0.0.1:1", good)]
         self.ask()
         self.clock.advance(4)
-        self.locator.endpoints = [("10.0.0.1:1", good)]
+        self.admission.endpoints = [("10.0.0.1:1", good)]
         self.ask()
         good.connections[0].protocol.dataReceived(SWITCHED + b"\r\n")
         self.clock.advance(1)
@@ -233,7 +237,7 @@ class TermsTests(ProxyTestCase):
 
     def test_sent(self) -> None:
         """The terms are sent, and the confirmation is passed on."""
-        self.locator.more = {"terms": self.observer}
+        self.admission.more = {"terms": self.observer}
         client = self.confirmed(b"right=observe")
         head = self.backend.transport.value().split(b"\r\n")
         self.assertIn(b"X-Twisted-Exec-Terms: right=observe", head)
@@ -241,7 +245,7 @@ class TermsTests(ProxyTestCase):
 
     def test_stricter(self) -> None:
         """A next hop may be stricter."""
-        self.locator.more = {"terms": Terms(viewers=3)}
+        self.admission.more = {"terms": Terms(viewers=3)}
         client = self.confirmed(b"right=observe&viewers=2&policy=a%2Fb")
         self.assertIn(b"101 Switching", client.received())
 
@@ -249,7 +253,7 @@ class TermsTests(ProxyTestCase):
         """A next hop that confirms less, or nothing, is left, and the user reads why."""
         for terms in (b"", b"right=drive", b"right=observe&later=1"):
             self.setUp()
-            self.locator.more = {"terms": self.observer}
+            self.admission.more = {"terms": self.observer}
             refused = self.refused(self.confirmed(terms))
             self.assertEqual(refused.code, 501)
             self.assertIn("10.0.0.0:1 cannot hold a session to its terms", refused.message)
@@ -312,7 +316,7 @@ class ResumptionTests(ResumingTestCase):
         """A next hop that does not speak the protocol is asked for another without the header."""
         self.ask(self.request(b"marks"))
         second = OneConnection()
-        self.locator.endpoints[0] = ("10.0.0.0:1", second)
+        self.admission.endpoints[0] = ("10.0.0.0:1", second)
         self.backend.protocol.dataReceived(b"HTTP/1.1 403 X\r\nContent-Length: 0\r\n\r\n")
         self.backend = second
         self.assertIn(b"Upgrade", second.transport.value())

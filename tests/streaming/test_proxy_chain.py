@@ -26,7 +26,6 @@ from tests.wire.test_blocks import HOSTILE
 from twisted_exec.api.status import APIError, NotFound
 from twisted_exec.program.audit import Trail
 from twisted_exec.streaming.context import RequestContext
-from twisted_exec.streaming.hop import HopSettings
 from twisted_exec.streaming.http.responses import Dispatcher, respond_json
 from twisted_exec.streaming.http.session_requests import BUSY_REQUESTS
 from twisted_exec.streaming.http.site import HTTPChannel, Request, Site
@@ -39,7 +38,8 @@ from twisted_exec.streaming.interfaces import (
     Ending,
     TerminalSize,
 )
-from twisted_exec.streaming.location import IStreamLocator, Location
+from twisted_exec.streaming.location import IStreamAdmission, Location
+from twisted_exec.streaming.proxied import ProxySettings
 from twisted_exec.streaming.proxy import Proxy
 from twisted_exec.streaming.remotecommand.carriers import OVER_SPDY, StreamLimits, choose_protocol
 from twisted_exec.streaming.remotecommand.client import ATTEMPTS, ConsoleClient, connect
@@ -66,14 +66,14 @@ from .places import PlacesTestCase, pki, turn
 HEAD = UpgradeRequest(b"GET", b"/machines/vm/exec", b"localhost")
 
 
-@implementer(IStreamLocator)
+@implementer(IStreamAdmission)
 class Forward:
     """Locates a single endpoint."""
 
     def __init__(self, next_hop: IStreamClientEndpoint) -> None:
         self.next_hop = next_hop
 
-    def locate(self, context: RequestContext) -> Deferred[Location]:
+    def admit(self, context: RequestContext) -> Deferred[Location]:
         session = forwarded_session_id(context.request) or context.subject.session
         context.learn(session=session, user="ann", caller="before")
         way = [("next", self.next_hop)]
@@ -89,7 +89,7 @@ class Hop(Dispatcher):
         self.sessions = Sessions(Trail(self.records, name, reactor))
         self.proxy = Proxy(
             Forward(next_hop),
-            HopSettings(name),
+            ProxySettings(name),
             sessions=self.sessions,
             clock=reactor,
             caller_of=lambda request: succeed("before"),
@@ -414,7 +414,7 @@ class OneConnectionTests(ChainTests):
         """End the connections that wait for something to carry, as a program does when it drains."""
         self.spares.close()
         for hop in (self.first, self.second):
-            hop.proxy.hop.control.close()
+            hop.proxy.state.control.close()
         await self.until(lambda: not self.site.connections)
 
     async def start(self) -> None:

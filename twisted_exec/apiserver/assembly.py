@@ -17,16 +17,17 @@ from twisted.internet import defer
 
 from twisted_exec.api import kinds
 from twisted_exec.apiserver.auditing.records import AuditedDispatcher
+from twisted_exec.apiserver.consoles.admission import AdmissionParts, MachineAdmission
 from twisted_exec.apiserver.consoles.agent_changes import AgentChanges
 from twisted_exec.apiserver.consoles.endings import PODS_OF_NODES, ObjectEndings, Workload
-from twisted_exec.apiserver.consoles.machine_locator import LocatorParts, MachineLocator
 from twisted_exec.apiserver.consoles.pods import (
     MachineOfPod,
-    MachinePodLocator,
+    MachinePodAdmission,
     add_pod_consoles,
     add_refusals,
 )
 from twisted_exec.apiserver.consoles.policies import ConsolePolicies
+from twisted_exec.apiserver.consoles.policy_admission import PolicyAdmission
 from twisted_exec.apiserver.consoles.policy_labels import PolicyLabels
 from twisted_exec.apiserver.consoles.poollets import Backend
 from twisted_exec.apiserver.consoles.power import PowerChanges
@@ -37,7 +38,7 @@ from twisted_exec.apiserver.consoles.request_rights import RequestRights
 from twisted_exec.apiserver.consoles.retained_texts import (
     CONTENT_SECONDS,
     SCREEN_SECONDS,
-    RetainedTextLocator,
+    RetainedTextAdmission,
 )
 from twisted_exec.apiserver.consoles.routes import (
     add_consoles,
@@ -58,8 +59,8 @@ from twisted_exec.apiserver.machine_pods.authorization import is_pod, machine_at
 from twisted_exec.apiserver.machine_pods.names import PodNames
 from twisted_exec.apiserver.machine_pods.storage import PodStorage
 from twisted_exec.apiserver.node_pods.kubelets import Kubelets
-from twisted_exec.apiserver.node_pods.proxy import NodeProxyLocator, add_node_proxy
-from twisted_exec.apiserver.node_pods.streams import NodePodLocator, add_node_pods
+from twisted_exec.apiserver.node_pods.proxy import NodeProxyAdmission, add_node_proxy
+from twisted_exec.apiserver.node_pods.streams import NodePodAdmission, add_node_pods
 from twisted_exec.apiserver.node_pods.verbs import Bindings, NodePodVerbs
 from twisted_exec.apiserver.restriction.restrictions import RestrictedAuthorizer, Restrictions
 from twisted_exec.apiserver.serving.client import own_recorder
@@ -87,8 +88,8 @@ from twisted_exec.program.metrics import MetricsRegistry
 from twisted_exec.program.session_metrics import SessionMetrics
 from twisted_exec.program.turns import SharedTurns
 from twisted_exec.storage.interfaces import IStorage
-from twisted_exec.streaming.hop import HopSettings
-from twisted_exec.streaming.location import IStreamLocator
+from twisted_exec.streaming.location import IStreamAdmission
+from twisted_exec.streaming.proxied import ProxySettings
 from twisted_exec.streaming.proxy import Proxy
 from twisted_exec.streaming.sessions.guard import SessionGuard
 from twisted_exec.streaming.sessions.registry import Sessions
@@ -408,10 +409,10 @@ class _Server:
         documents.add_to(self.routes)
         return probes
 
-    def _make_proxy(self, locator: IStreamLocator, seconds: float) -> Proxy:
+    def _make_proxy(self, admission: IStreamAdmission, seconds: float) -> Proxy:
         return Proxy(
-            locator,
-            HopSettings(
+            admission,
+            ProxySettings(
                 "apiserver",
                 connect_seconds=seconds,
                 answer_seconds=seconds,
@@ -423,10 +424,10 @@ class _Server:
             caller_of=self._gate.caller_of,
         )
 
-    def _make_relay(self, locator: IStreamLocator, seconds: float, **more: Any) -> Relay:
+    def _make_relay(self, admission: IStreamAdmission, seconds: float, **more: Any) -> Relay:
         more.setdefault("answer_seconds", seconds)
         return Relay(
-            locator,
+            admission,
             sessions=self.sessions,
             clock=self._context.reactor,
             connect_seconds=seconds,
@@ -436,18 +437,21 @@ class _Server:
     def add_machines(self, backend: Backend) -> None:
         gate, storage, routes = self._gate, self._storage, self.routes
         relay = partial(self._make_relay, seconds=backend.seconds, resumes=True)
-        parts = self._make_locator_parts(backend)
+        parts = self._make_admission_parts(backend)
         self.followers.append(parts.refusals)
-        locate = partial(MachineLocator, parts=parts)
-        locators = {dialect: locate(dialect) for dialect in self._dialects}
-        logs = {dialect: locate(dialect, what=LOG) for dialect in self._dialects}
+        admission = partial(MachineAdmission, parts=parts)
+        consoles = {dialect: admission(dialect) for dialect in self._dialects}
+        logs = {dialect: admission(dialect, what=LOG) for dialect in self._dialects}
         for dialect in self._dialects:
-            add_consoles(routes, dialect, self._make_proxy(locators[dialect], backend.seconds))
+            add_consoles(routes, dialect, self._make_proxy(consoles[dialect], backend.seconds))
             add_machine_texts(routes, dialect, LOG.name, relay(logs[dialect]))
-            screens = locate(dialect, what=SCREEN)
+            screens = admission(dialect, what=SCREEN)
             screen = relay(screens, answer_seconds=SCREEN_SECONDS)
             add_machine_texts(routes, dialect, SCREEN.name, screen)
-        retained = partial(RetainedTextLocator, gate, storage, locators.values(), self._limits)
+        poollets = {
+            dialect.workload.qualified: console.poollets for dialect, console in consoles.items()
+        }
+        retained = partial(RetainedTextAdmission, gate, storage, poollets, self._limits)
         deleted_logs = relay(retained(DELETED_LOG))
         add_retained_texts(routes, kinds.DELETEDCONSOLES, DELETED_LOG.name, deleted_logs)
         recorded = relay(
@@ -456,11 +460,11 @@ class _Server:
         add_retained_texts(routes, kinds.CONSOLERECORDINGS, RECORDING.name, recorded)
         if self._has_pods:
             self._add_view_of_pods()
-            streams = self._make_proxy(MachinePodLocator(MachineOfPod(locators)), backend.seconds)
+            streams = self._make_proxy(MachinePodAdmission(MachineOfPod(consoles)), backend.seconds)
             pod_logs = relay(MachineOfPod(logs))
             add_pod_consoles(routes, self._names, self._dialects, streams, pod_logs)
 
-    def _make_locator_parts(self, backend: Backend) -> LocatorParts:
+    def _make_admission_parts(self, backend: Backend) -> AdmissionParts:
         now, reactor = self._context.now, self._context.reactor
         recorder = own_recorder(
             self.verbs,
@@ -469,19 +473,24 @@ class _Server:
             about=self._dialects[0].workload,
             component="console-policies",
         )
-        return LocatorParts(
+        refusals = ConsoleRefusals(self._storage, recorder, self._trail, reactor.seconds)
+        return AdmissionParts(
             gate=self._gate,
             storage=self._storage,
             backend=backend,
             reactor=reactor,
-            policies=self._policies,
-            admissions=[each for each in self._admissions if IOpeningAdmission.providedBy(each)],
+            policies=PolicyAdmission(
+                gate=self._gate,
+                policies=self._policies,
+                recordings=self._recordings,
+                refusals=refusals,
+                resumable=self.session_objects.resumable,
+                now=now,
+            ),
+            plugins=[plugin for plugin in self._admissions if IOpeningAdmission.providedBy(plugin)],
             limits=self._limits,
             strict_verbs=self._settings.strict_verbs,
-            now=now,
-            refusals=ConsoleRefusals(self._storage, recorder, self._trail, reactor.seconds),
-            recordings=self._recordings,
-            resumable=self.session_objects.resumable,
+            refusals=refusals,
         )
 
     def _add_view_of_pods(self) -> None:
@@ -502,13 +511,13 @@ class _Server:
         running = NodePodVerbs(storage, self._admissions, self._context.now, turns=self._turns)
         self._make_rest(running, self.watches[0]).add_to(self.routes, kinds.NODE_PODS)
         Bindings(gate, running, limits, self._queue).add_to(self.routes)
-        pods = NodePodLocator(gate, storage, kubelets, reactor, limits)
+        pods = NodePodAdmission(gate, storage, kubelets, reactor, limits)
         # A kubelet does not even send the head of the response before the first output.
         texts_of_pods = self._make_relay(
             pods, seconds, answer_seconds=None, downloads=ANY_DOWNLOADS
         )
         add_node_pods(self.routes, self._make_proxy(pods, seconds), texts_of_pods)
-        nodes = NodeProxyLocator(gate, storage, kubelets, reactor, limits)
+        nodes = NodeProxyAdmission(gate, storage, kubelets, reactor, limits)
         add_node_proxy(self.routes, self._make_relay(nodes, seconds, downloads=ANY_DOWNLOADS))
 
     def dispatcher(self) -> GatedDispatcher:

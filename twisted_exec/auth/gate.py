@@ -320,7 +320,7 @@ class Gate:
         """
         Keep the permissions of a session for reviews.
 
-        The locator, which knows them, works after :meth:`identify`, which made the evidence.
+        The admission, which knows them, works after :meth:`identify`, which made the evidence.
         """
         assert isinstance(context.evidence, Evidence)
         context.evidence = replace(context.evidence, allowed=permissions)

@@ -58,7 +58,7 @@ TEXTS = (
     KnownText(_OURS, " cannot start: ", Obstacle.CANNOT_START, "runtimes/service.py"),
     KnownText(_OURS, "is not running yet: ", Obstacle.CANNOT_START),
     KnownText(_OURS, "is not running yet$", Obstacle.NOT_RUNNING),
-    KnownText(_OURS, "not found in pool ", Obstacle.NOT_IN_POOL, "poollet/machine_locator.py"),
+    KnownText(_OURS, "not found in pool ", Obstacle.NOT_IN_POOL, "poollet/admission.py"),
     KnownText(_OURS, "has no usable address", Obstacle.NO_ADDRESS),
     KnownText(_OURS, 'pool "', Obstacle.POOLLET_FAILED),
     KnownText(_FOREIGN, "^error dialing backend: ", Obstacle.POOLLET_FAILED),

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import replace
 from typing import Any
-
-from twisted.internet.defer import Deferred
 
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, ImpersonatedUser
 from twisted_exec.kube.kubeconfig.connection import endpoint
 from twisted_exec.kube.kubeconfig.credentials import settled
 from twisted_exec.kube.kubeconfig.headers import host_header, identity_headers
-from twisted_exec.streaming.location import Location, Renewal
+from twisted_exec.streaming.location import Location, Renewal, Upstream
 from twisted_exec.tls.deadlines import LONGEST_SECONDS
 from twisted_exec.wire.channel import Channel
 
@@ -21,47 +18,51 @@ CONNECT_SECONDS = 3.0
 """Time limit of a connection, shorter than that of the hop before us."""
 
 
-@dataclass(frozen=True)
-class Upstream:
-    """An API server as an upstream, with our credentials for it."""
+class ServerUpstream(Upstream):
+    """
+    An API server as the next hop, with our credentials for it.
 
-    config: Callable[[], ClientConfig]
-    label: str
-    reactor: Any
-    connect_seconds: float = LONGEST_SECONDS
+    :param path: percent-encoded, starting with ``/api`` or ``/apis``.
+    :param query: percent-encoded, without its question mark.
+    :param acting: the user to impersonate; by default the configuration's.
+    """
 
-    async def to(
+    def __init__(
         self,
+        config: Callable[[], ClientConfig],
+        label: str,
+        reactor: Any,
         path: str,
         *,
         query: bytes = b"",
         acting: ImpersonatedUser | None = None,
         streams: Collection[Channel] | None = None,
-    ) -> Location:
-        """
-        Return the location of a path of that server.
+        connect_seconds: float = LONGEST_SECONDS,
+    ) -> None:
+        super().__init__()
+        self._config, self._label, self._reactor = config, label, reactor
+        self._path, self._query, self._streams = path, query, streams
+        self._acting, self._connect_seconds = acting, connect_seconds
 
-        :param acting: the user to impersonate; by default the configuration's.
-        :param path: percent-encoded, starting with ``/api`` or ``/apis``.
-        :param query: percent-encoded, without its question mark.
+    async def locate(self) -> Location:
+        """
+        Return the location, with the current credentials.
+
         :raises KubeConfigError: there are no usable credentials.
         """
-        config = await settled(self.config(), self.reactor)
-        if acting is not None:
-            config = replace(config, impersonate=acting)
-        to = partial(self.to, path, query=query, acting=acting, streams=streams)
-
-        async def renew(reason: Renewal) -> Location | None:
-            return None if reason is Renewal.FORM else await to()
-
-        whole = (config.url.path.rstrip("/") + path).encode("ascii")
+        config = await settled(self._config(), self._reactor)
+        if self._acting is not None:
+            config = replace(config, impersonate=self._acting)
+        whole = (config.url.path.rstrip("/") + self._path).encode("ascii")
+        to = endpoint(config, self._reactor, timeout_seconds=self._connect_seconds)
         return Location(
-            endpoints=[
-                (self.label, endpoint(config, self.reactor, timeout_seconds=self.connect_seconds))
-            ],
-            path=whole + (b"?" + query if query else b""),
+            endpoints=[(self._label, to)],
+            path=whole + (b"?" + self._query if self._query else b""),
             host=host_header(config),
+            upstream=self,
             headers=identity_headers(config),
-            streams=streams,
-            renew=lambda reason: Deferred.fromCoroutine(renew(reason)),
+            streams=self._streams,
         )
+
+    async def renew(self, location: Location, reason: Renewal) -> Location:
+        return location if reason is Renewal.FORM else await self.locate()

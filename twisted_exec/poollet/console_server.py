@@ -32,17 +32,17 @@ from twisted_exec.kube.recorder import Recorder
 from twisted_exec.kube.signed_certificates import ServingCertificate
 from twisted_exec.poollet import PROGRAM
 from twisted_exec.poollet.access import PoolAccess, gate_of
-from twisted_exec.poollet.exec_urls import Dialler
-from twisted_exec.poollet.machine_locator import (
+from twisted_exec.poollet.admission import (
     CONTINUE_SECONDS,
-    PoolLocatorParts,
-    PoolMachineLocator,
+    PoolAdmissionParts,
+    PoolMachineAdmission,
 )
+from twisted_exec.poollet.exec_urls import Dialler
 from twisted_exec.poollet.policies import Denials, PoolPolicies
 from twisted_exec.poollet.settings import Settings
 from twisted_exec.poollet.text_urls import (
-    PoolContentLocator,
-    PoolDeletedLogLocator,
+    PoolContentAdmission,
+    PoolDeletedLogAdmission,
     log_url,
     no_screen,
     screen_url,
@@ -54,10 +54,10 @@ from twisted_exec.program.listening import LISTENING
 from twisted_exec.program.metrics import CONTENT_TYPE, MetricsRegistry
 from twisted_exec.program.session_metrics import SessionMetrics
 from twisted_exec.streaming.context import RequestContext
-from twisted_exec.streaming.hop import HopSettings
 from twisted_exec.streaming.http.responses import respond, respond_text
 from twisted_exec.streaming.http.routes import RouteMatch, respond_ready
 from twisted_exec.streaming.http.site import Request, Site
+from twisted_exec.streaming.proxied import ProxySettings
 from twisted_exec.streaming.proxy import Proxy
 from twisted_exec.streaming.sessions.endings import EndingRules, MachineKey, PoolKey
 from twisted_exec.streaming.sessions.guard import LATER_HOP_SECONDS, SessionGuard
@@ -110,7 +110,7 @@ class PoolConsoleServer:
         gate = self._gate(access)
         self.policies = PoolPolicies(client, reactor, settings.dialect, machines)
         self._make_sessions(gate, audit)
-        parts = PoolLocatorParts(
+        parts = PoolAdmissionParts(
             gate=gate,
             access=access,
             client=client,
@@ -123,8 +123,8 @@ class PoolConsoleServer:
         )
         relay = partial(Relay, sessions=self.sessions, clock=reactor)
         self.proxy = Proxy(
-            PoolMachineLocator(parts, denials=Denials(self.sessions, recorder, reactor.seconds)),
-            HopSettings(
+            PoolMachineAdmission(parts, denials=Denials(self.sessions, recorder, reactor.seconds)),
+            ProxySettings(
                 "poollet",
                 continue_seconds=CONTINUE_SECONDS,
                 credential_headers=gate.credential_headers.current,
@@ -137,10 +137,10 @@ class PoolConsoleServer:
             gate,
             access,
             self.proxy,
-            relay(PoolMachineLocator(parts, what=LOG, url=log_url)),
-            relay(PoolMachineLocator(parts, what=SCREEN, url=screen_url, unknown_path=no_screen)),
-            relay(PoolDeletedLogLocator(parts)),
-            relay(PoolContentLocator(parts)),
+            relay(PoolMachineAdmission(parts, what=LOG, url=log_url)),
+            relay(PoolMachineAdmission(parts, what=SCREEN, url=screen_url, unknown_path=no_screen)),
+            relay(PoolDeletedLogAdmission(parts)),
+            relay(PoolContentAdmission(parts)),
             health,
             registry,
         )

@@ -1,7 +1,7 @@
 """
 Logs, screens and recordings at a poollet: the runtime's URL for each, and the refusal where the runtime has none.
 
-The locators find the texts that outlive their machines: the logs of deleted machines, and recordings.
+The admissions are those of the texts that outlive their machines: logs of deleted machines, and recordings.
 """
 
 from __future__ import annotations
@@ -12,15 +12,16 @@ from twisted.internet.defer import Deferred
 from zope.interface import implementer
 
 from twisted_exec.api.kinds import CONSOLERECORDINGS, DELETEDCONSOLES, Object
+from twisted_exec.api.obstacles import Obstacle
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import APIError, Forbidden, NotFound, NotImplementedByBackend
 from twisted_exec.auth.subresources import DELETED_LOG, RECORDING, Subresource
 from twisted_exec.iri.interfaces import IConsoleRecordings, IMachineLogs, IMachineRuntime
 from twisted_exec.iri.protos import console_pb2
+from twisted_exec.poollet.admission import PoolMachineAdmission, UrlOf
 from twisted_exec.poollet.exec_urls import StreamDestination
-from twisted_exec.poollet.machine_locator import PoolMachineLocator, UrlOf
 from twisted_exec.streaming.context import RequestContext
-from twisted_exec.streaming.location import IStreamLocator, Location
+from twisted_exec.streaming.location import IStreamAdmission, Location, Upstream
 from twisted_exec.streaming.subject import Subject
 
 _LOG, _SCREEN = "/log/", "/screen/"
@@ -85,7 +86,7 @@ async def recording_url(runtime: IMachineRuntime, uid: str, subject: Subject) ->
     raise NotImplementedByBackend("the machine's runtime makes no recordings")
 
 
-class _RetainedTextLocator(PoolMachineLocator):
+class _RetainedTextAdmission(PoolMachineAdmission):
     async def _retained(self, resource: Resource, subject: Subject) -> Object:
         name = subject.machine
         unknown = NotFound(
@@ -114,18 +115,19 @@ class _RetainedTextLocator(PoolMachineLocator):
                 await self.url(self.parts.runtime, runtime_id, subject)
             )
 
-        return self._location(subject, await self._in_time(Deferred.fromCoroutine(target())))
+        found = await self._in_time(Deferred.fromCoroutine(target()))
+        return self._location(subject, found, Upstream(Obstacle.RUNTIME_FAILED))
 
 
-@implementer(IStreamLocator)
+@implementer(IStreamAdmission)
 @dataclass(frozen=True)
-class PoolDeletedLogLocator(_RetainedTextLocator):
-    """Finds the log of a deleted machine, by its DeletedConsole."""
+class PoolDeletedLogAdmission(_RetainedTextAdmission):
+    """Admits users to the log of a deleted machine, by its DeletedConsole."""
 
     what: Subresource = DELETED_LOG
     url: UrlOf = log_url
 
-    async def _locate(self, context: RequestContext) -> Location:
+    async def _admit(self, context: RequestContext) -> Location:
         await self.parts.gate.authorize_session(context, *self.parts.access.permissions(context))
         options = self.what.options(context.request, context.subject.machine)
         deleted = await self._retained(DELETEDCONSOLES.resource, context.subject)
@@ -133,15 +135,15 @@ class PoolDeletedLogLocator(_RetainedTextLocator):
         return options.at(await self._locate_text("", context.subject))
 
 
-@implementer(IStreamLocator)
+@implementer(IStreamAdmission)
 @dataclass(frozen=True)
-class PoolContentLocator(_RetainedTextLocator):
-    """Finds the content of a ConsoleRecording."""
+class PoolContentAdmission(_RetainedTextAdmission):
+    """Admits users to the content of a ConsoleRecording."""
 
     what: Subresource = RECORDING
     url: UrlOf = recording_url
 
-    async def _locate(self, context: RequestContext) -> Location:
+    async def _admit(self, context: RequestContext) -> Location:
         context.learn_reason()
         await self.parts.gate.authorize_session(context, *self.parts.access.permissions(context))
         options = self.what.options(context.request, context.subject.machine)

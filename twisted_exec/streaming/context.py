@@ -51,17 +51,17 @@ class RequestContext:
     The user, the target and the options of one request.
 
     The request, its target and its path are known from the beginning. The gate adds the identity, the
-    evidence and the ceiling; locators change the options for paths and commands that differ from the
+    evidence and the ceiling; admissions change the options for paths and commands that differ from the
     query.
 
     :param target: the object that the request is about.
     :param values: the variable segments of the path, by name.
     :param segments: all segments of the path, decoded.
     :ivar identity: ``None`` before the gate has found the user, and in servers without a gate.
-    :ivar evidence: for reviews of the session; the gate adds the permissions that a locator has checked.
+    :ivar evidence: for reviews of the session; the gate adds the permissions that an admission has checked.
     :ivar ceiling: the terms that the previous hop holds the session to. A server without a gate sets it in
-        its locator.
-    :ivar demanded_input: the input whose recording the user demands in a Pod's command; the locator of
+        its admission.
+    :ivar demanded_input: the input whose recording the user demands in a Pod's command; the admission of
         Pods sets it. Empty without such a demand, and for a demand in the query.
     :ivar has_session: the session of the request was opened, or the registry has recorded its refusal.
     """

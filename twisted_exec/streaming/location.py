@@ -1,8 +1,8 @@
-"""Where a stream goes next."""
+"""The admission of a stream, which ends with the location of its next hop."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import TYPE_CHECKING
@@ -12,14 +12,16 @@ from twisted.internet.interfaces import IStreamClientEndpoint
 from zope.interface import Interface
 
 from twisted_exec.api.obstacles import Obstacle, because
-from twisted_exec.api.status import APIError
-from twisted_exec.streaming.interfaces import IStreamRecorder
+from twisted_exec.api.status import APIError, BadGateway, NotFound, Unauthorized
+from twisted_exec.streaming.http.routes import UNKNOWN_PATH
+from twisted_exec.streaming.interfaces import Ending, IStreamRecorder
 from twisted_exec.wire.channel import Channel
 from twisted_exec.wire.session_terms import FULL, Terms
 
 if TYPE_CHECKING:
     from twisted_exec.api.logs import LogOptions
     from twisted_exec.streaming.context import RequestContext
+    from twisted_exec.streaming.http.upgrade_client import UpgradeRefused
 
 
 class Renewal(Enum):
@@ -31,6 +33,52 @@ class Renewal(Enum):
     """It ends the open stream, or changes its terms."""
     REJOIN = auto()
     """It gives the open stream another connection."""
+
+
+class Upstream:
+    """
+    The next hop of a stream, for what happens after its :class:`Location` is known.
+
+    The methods have defaults; a subclass overrides those about which it knows more.
+
+    :param obstacle: names the next hop among the causes of an error about it.
+    :param unknown_path: the user's error if the next hop does not serve the path at all; by default
+        the next hop's.
+    """
+
+    def __init__(
+        self, obstacle: Obstacle | None = None, unknown_path: APIError | None = None
+    ) -> None:
+        self._obstacle, self._unknown_path = obstacle, unknown_path
+
+    def blame(self, error: APIError) -> APIError:
+        """Name the next hop among the causes of an error; return the error."""
+        return because(self._obstacle, error)
+
+    def error_of(self, refused: UpgradeRefused) -> APIError:
+        """Return the user's error for a refusal by the next hop."""
+        if self._unknown_path is not None and refused.code == NotFound.code:
+            status = refused.status()
+            if status is None or status.message == UNKNOWN_PATH:
+                return self._unknown_path
+        if refused.code == Unauthorized.code:
+            # The user is authenticated by now; the refused credentials are ours.
+            ours = BadGateway(f"{refused.label} does not accept this server's credentials")
+            return self.blame(because(Obstacle.CREDENTIALS_REFUSED, ours))
+        error = refused.as_api_error()
+        return self.blame(error) if refused.code < 400 else error
+
+    async def confirm(self, ending: Ending | None) -> None:
+        """
+        Decide for the last time: the next hop has opened the stream, the user has no answer yet.
+
+        :param ending: of the session, if it is to end already.
+        :raises APIError: the user must not get the stream.
+        """
+
+    async def renew(self, location: Location, reason: Renewal) -> Location:
+        """Return the location of a further request of the session; by default the same one."""
+        return location
 
 
 @dataclass(frozen=True)
@@ -45,22 +93,15 @@ class Location:
         those of the request.
     :param ends_here: the backend has no request that ends a session, so this hop writes the reason
         to the user.
-    :param renew: makes the location of a further request of the session; fires with ``None`` if
-        this location serves for it, as it does without the function.
     :param whole: the path has the complete query; otherwise the stream options of the user's
         request are added.
-    :param refusal: converts a refusal by the backend, also 401, into the user's error.
     :param terms: what the session is held to here; the next hop must confirm it.
     :param resumes: the next hop may resume sessions and rejoin streams
         (:mod:`twisted_exec.wire.resume`, :mod:`~twisted_exec.wire.rejoin`).
     :param log: the options of the log at this location; ``None`` if the path is complete.
-    :param unknown_path: the user's error if the backend does not serve the path of a text at all;
-        by default the backend's.
     :param answer_headers: headers of the user's response, if it is a text or the next hop's 101.
     :param recorder: records the stream, which then is decoded here.
-    :param confirm: called once the next hop has opened the session, before the user is answered;
-        fails with an :class:`~twisted_exec.api.status.APIError` if it must not be opened.
-    :param failed: names the next hop among the causes of an error about it.
+    :param upstream: has the answers that are needed later.
     """
 
     endpoints: Sequence[tuple[str, IStreamClientEndpoint]]
@@ -69,26 +110,13 @@ class Location:
     headers: Sequence[tuple[bytes, bytes]] = field(default_factory=tuple)
     streams: Collection[Channel] | None = None
     ends_here: bool = False
-    renew: Callable[[Renewal], Deferred[Location | None]] | None = None
     whole: bool = False
-    refusal: Callable[[APIError], APIError] | None = None
-    unknown_path: APIError | None = None
     answer_headers: Sequence[tuple[bytes, bytes]] = ()
     log: LogOptions | None = None
     terms: Terms = FULL
     resumes: bool = False
     recorder: IStreamRecorder | None = None
-    confirm: Callable[[], Deferred[None]] | None = None
-    failed: Obstacle | None = None
-
-    def blamed(self, error: APIError) -> APIError:
-        """Name the next hop among the causes of an error; return the error."""
-        return because(self.failed, error)
-
-    async def renewed(self, reason: Renewal) -> Location:
-        """Return the location of a further request of the session."""
-        location = None if self.renew is None else await self.renew(reason)
-        return self if location is None else location
+    upstream: Upstream = field(default_factory=Upstream)
 
     def path_with(self, query: bytes) -> bytes:
         """Return path and query for a request with a further query, which may be empty."""
@@ -97,16 +125,19 @@ class Location:
         return self.path + (b"&" if b"?" in self.path else b"?") + query
 
 
-class IStreamLocator(Interface):
-    """Finds the next hop of a stream, and authorizes it."""
+class IStreamAdmission(Interface):
+    """
+    Decides whether a stream may be opened, and where it goes: *may they* and *where* of the five
+    steps of an opening (:meth:`~twisted_exec.streaming.proxy.Proxy.handle`).
+    """
 
-    def locate(context: RequestContext) -> Deferred[Location]:
+    def admit(context: RequestContext) -> Deferred[Location]:
         """
-        Find the next hop of a request whose user is known.
+        Admit the request of a known user, or refuse it.
 
-        The locator adds what it learns about the session with :meth:`RequestContext.learn`, as soon
-        as it knows it: the record of a refusal has it, and so has the session.
+        The admission adds what it learns about the session with :meth:`RequestContext.learn`, as
+        soon as it knows it: the record of a refusal has it, and so has the session.
 
-        :return: fires with a :class:`Location`, or fails with an
+        :return: fires with the :class:`Location` of the next hop, or fails with an
             :class:`~twisted_exec.api.status.APIError` for the user.
         """

@@ -17,12 +17,9 @@ from twisted_exec.api.status import (
     BadGateway,
     BadRequest,
     Conflict,
-    Forbidden,
     NotImplementedByBackend,
-    Unauthorized,
 )
 from twisted_exec.streaming.context import RequestContext
-from twisted_exec.streaming.hop import Hop
 from twisted_exec.streaming.http.responses import outcome
 from twisted_exec.streaming.http.upgrade_client import (
     Upgraded,
@@ -33,7 +30,13 @@ from twisted_exec.streaming.http.upgrade_client import (
 from twisted_exec.streaming.http.upgrade_server import header_pairs, requested_protocol, take_over
 from twisted_exec.streaming.interfaces import REVOKED, Ending
 from twisted_exec.streaming.location import Location, Renewal
-from twisted_exec.streaming.proxied import NextHop, SplicedStream, TranslatedStream, describe_terms
+from twisted_exec.streaming.proxied import (
+    NextHop,
+    ProxyState,
+    SplicedStream,
+    TranslatedStream,
+    describe_terms,
+)
 from twisted_exec.streaming.rejoin.stream import OFFERED, RejoinableStream
 from twisted_exec.streaming.remotecommand.carriers import (
     STREAM_PROTOCOL,
@@ -103,16 +106,15 @@ class Negotiation:
 
     def __init__(
         self,
-        hop: Hop,
+        proxy: ProxyState,
         context: RequestContext,
         location: Location,
         session: Session,
         resumption: RequestedResumption | None,
     ) -> None:
-        self._hop, self._context, self._request = hop, context, context.request
+        self._proxy, self._context, self._request = proxy, context, context.request
         self._location, self._session, self._resumption = location, session, resumption
         self._continues = context.continues_session
-        self._confirm = partial(confirm, location, session)
 
     async def run(self, upgrade: bytes) -> None:
         """Splice if possible; translate for another protocol, and to record."""
@@ -141,44 +143,35 @@ class Negotiation:
         upgraded.abort()
         if self._session.resumes or not await self._ask_otherwise():
             error = BadGateway("the next hop answered with a protocol that was not offered")
-            raise self._location.blamed(error)
+            raise self._location.upstream.blame(error)
+
+    async def _confirm(self) -> None:
+        await self._location.upstream.confirm(self._session.ending)
 
     async def _reach(self, request: BackendRequest) -> Upgraded:
-        hop, settings, location = self._hop, self._hop.settings, request.location
+        proxy, settings, location = self._proxy, self._proxy.settings, request.location
         self._last_request = request
         upgraded: Upgraded
         try:
             label, upgraded = await ask_first(
                 location.endpoints,
                 request.head,
-                clock=hop.clock,
+                clock=proxy.clock,
                 connect_seconds=self._limit(settings.connect_seconds),
                 answer_seconds=self._limit(settings.answer_seconds),
-                signs=hop.signs,
+                signs=proxy.signs,
                 spares=True,
             )
-        except UpgradeRefused as refused:
-            if refused.code == Unauthorized.code and location.refusal is None:
-                # The user is authenticated by now; the refused credentials are ours.
-                ours = BadGateway(f"{refused.label} does not accept this server's credentials")
-                raise location.blamed(because(Obstacle.CREDENTIALS_REFUSED, ours)) from None
-            raise
-        except APIError as error:
-            raise location.blamed(error) from None
-        try:
             _check_terms(request.terms, label, upgraded)
         except APIError as error:
-            raise location.blamed(error) from None
+            raise location.upstream.blame(error) from None
         return upgraded
 
     def _refusal(self, refused: UpgradeRefused) -> APIError:
-        error, request = refused.as_api_error(), self._last_request
-        if refused.code < 400:
-            request.location.blamed(error)
-        return error if request.location.refusal is None else request.location.refusal(error)
+        return self._last_request.location.upstream.error_of(refused)
 
     def _limit(self, seconds: float) -> float:
-        longer = self._hop.settings.continue_seconds
+        longer = self._proxy.settings.continue_seconds
         return seconds if longer is None or not self._continues else longer
 
     def _first_request(self, upgrade: bytes) -> BackendRequest:
@@ -196,7 +189,7 @@ class Negotiation:
         if request.method == b"POST":
             ours.append((b"Content-Length", b"0"))
         theirs = forwarded_request_headers(
-            header_pairs(request.requestHeaders), self._hop.settings.credential_headers()
+            header_pairs(request.requestHeaders), self._proxy.settings.credential_headers()
         )
         target, headers = self._target(location), replaced_headers(theirs, ours)
         return BackendRequest(
@@ -212,10 +205,10 @@ class Negotiation:
         return await self._untunnel() or await self._translate()
 
     async def _translate(self) -> bool:
-        hop = self._hop
-        stream = TranslatedStream(hop, self._session)
+        proxy = self._proxy
+        stream = TranslatedStream(proxy, self._session)
         stream.connections = translation = Translation(
-            hop.clock,
+            proxy.clock,
             stream.over,
             session=self._session.id,
             terms=lambda: self._last_request.terms,
@@ -228,7 +221,7 @@ class Negotiation:
                 self._context.options,
                 self._reach_again,
                 translation,
-                open_seconds=hop.settings.answer_seconds,
+                open_seconds=proxy.settings.answer_seconds,
                 streams=self._location.streams,
                 confirm=self._confirm,
             )
@@ -244,8 +237,10 @@ class Negotiation:
     async def _untunnel(self) -> bool:
         if not tunnelled(self._request):
             return False
-        stream = TranslatedStream(self._hop, self._session)
-        stream.connections = tunnel = Tunnel(self._hop.clock, stream.over, session=self._session.id)
+        stream = TranslatedStream(self._proxy, self._session)
+        stream.connections = tunnel = Tunnel(
+            self._proxy.clock, stream.over, session=self._session.id
+        )
         self._session.when_called_off(lambda _: tunnel.pause_user())
         try:
             protocol = await untunnel(self._request, self._reach_again, tunnel, self._confirm)
@@ -262,11 +257,11 @@ class Negotiation:
     def _read_here(self, stream: TranslatedStream) -> None:
         del self._request, self._context
         if self._location.recorder is None:
-            self._hop.log_translation(self._session)
-        stream.carry(_without_confirmation(self._last_request.location), self._session.id)
+            self._proxy.log_translation(self._session)
+        stream.carry(self._last_request.location, self._session.id)
 
     async def _reach_again(self, attempt: Attempt) -> Upgraded:
-        location = await self._location.renewed(Renewal.FORM)
+        location = await self._location.upstream.renew(self._location, Renewal.FORM)
         terms = self._session.terms
         headers = _session_headers(location, self._session, terms)
         head = UpgradeRequest(b"GET", self._target(location), location.host, headers)
@@ -276,8 +271,8 @@ class Negotiation:
         _, why = outcome(problem)
         location = self._last_request.location
         id_there = session_id(upgraded.headers) or self._session.id
-        next_hop = NextHop(self._hop, self._session, location, id_there)
-        ending = next_hop.end(Ending(REVOKED, why), self._hop.settings.end_seconds)
+        next_hop = NextHop(self._proxy, self._session, location, id_there)
+        ending = next_hop.end(Ending(REVOKED, why), self._proxy.settings.end_seconds)
         ending.addBoth(lambda _: upgraded.abort())
 
     def _join(self, upgraded: Upgraded, upgrade: bytes, resumption: Resumable | None) -> None:
@@ -304,9 +299,7 @@ class Negotiation:
         upgraded.hand_over(splice.machine)
         self._speaks(upgrade, protocol)
         # An API server of its own may keep the session under an id of its own.
-        stream.carry(
-            _without_confirmation(self._location), session_id(upgraded.headers) or session.id
-        )
+        stream.carry(self._location, session_id(upgraded.headers) or session.id)
 
     def _response(self, upgraded: Upgraded, upgrade: bytes, resumption: Resumable | None) -> bytes:
         """Return the user's 101, with the answer of the next hop."""
@@ -329,27 +322,27 @@ class Negotiation:
     def _spliced(
         self, accepted: Rejoinable | None, upgrade: bytes, protocol: str, *, resumes: bool
     ) -> SplicedStream:
-        hop, location = self._hop, self._location
+        proxy, location = self._proxy, self._location
         commands = self._session.subject.subresource in _COMMANDS
         boundaries = partial(frame_boundaries, upgrade, protocol, commands=commands)
         if accepted is not None and not self._context.rejoin:
             query = self._context.options.query()
             rejoinable = RejoinableStream(
-                hop,
+                proxy,
                 self._session,
-                _without_confirmation(location),
+                location,
                 self._last_request.head,
                 query,
                 accepted,
             )
             rejoinable.splice(boundaries())
             return rejoinable
-        stream = SplicedStream(hop, self._session, location.ends_here)
+        stream = SplicedStream(proxy, self._session, location.ends_here)
         stream.connections = Splice(
-            hop.clock,
+            proxy.clock,
             stream.over,
-            drain_seconds=hop.settings.drain_seconds,
-            leave_seconds=hop.settings.leave_seconds,
+            drain_seconds=proxy.settings.drain_seconds,
+            leave_seconds=proxy.settings.leave_seconds,
         )
         # Only this hop can give the client a reason if a hop behind it is lost.  A client that resumes
         # learns it from the next request, and a previous hop that rejoins streams writes it.
@@ -371,13 +364,13 @@ class Negotiation:
         if resumable is None:
             return None
         return resumable.passed_on(
-            self._hop.settings.name,
+            self._proxy.settings.name,
             shortest_round_trip_seconds(upgraded.transport),
             self._session.subject.uid,
         )
 
     def _speaks(self, upgrade: bytes, protocol: str) -> None:
-        if self._hop.sessions.watcher is not None:
+        if self._proxy.sessions.watcher is not None:
             self._session.protocol = f"{upgrade.decode('ascii')} {protocol}".rstrip()
 
 
@@ -388,11 +381,6 @@ def _session_headers(
     if text := terms.text():
         headers.append((TERMS_HEADER.encode("ascii"), text.encode("ascii")))
     return headers
-
-
-def _without_confirmation(location: Location) -> Location:
-    """Return a location without what only the opening of its session needs: it may last for days."""
-    return location if location.confirm is None else replace(location, confirm=None)
 
 
 def _check_terms(terms: Terms, label: str, upgraded: Upgraded) -> None:
@@ -406,19 +394,6 @@ def _check_terms(terms: Terms, label: str, upgraded: Upgraded) -> None:
     raise NotImplementedByBackend(
         f"{label} cannot hold a session to its terms ({describe_terms(terms)}): {_OTHER_RELEASE}"
     )
-
-
-async def confirm(location: Location, session: Session) -> None:
-    """
-    Let the locator decide for the last time, after the next hop has opened the session.
-
-    :raises APIError: the user must not get the stream.
-    """
-    if location.confirm is None:
-        return
-    if session.ending is not None:
-        raise Forbidden(session.ending.message or session.ending.reason)
-    await location.confirm()
 
 
 def chosen_protocol(headers: Iterable[tuple[bytes, bytes]]) -> str:

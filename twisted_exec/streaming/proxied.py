@@ -4,14 +4,19 @@ The streams of a proxy, and its requests to the next hop about their end and the
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IDelayedCall
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.logger import Logger, LogLevel
 from twisted.python.failure import Failure
 
-from twisted_exec.streaming.hop import Hop
-from twisted_exec.streaming.http.session_requests import Silent
-from twisted_exec.streaming.http.upgrade_client import UpgradeRefused, UpgradeRequest
+from twisted_exec.program.window_limit import WindowLimit
+from twisted_exec.streaming.http.session_requests import SessionRequests, Silent
+from twisted_exec.streaming.http.upgrade_client import Signs, UpgradeRefused, UpgradeRequest
 from twisted_exec.streaming.interfaces import (
+    IDENTITY_HEADERS,
     MACHINE_DELETED,
     POOL_DELETED,
     POWERED_OFF,
@@ -22,15 +27,21 @@ from twisted_exec.streaming.interfaces import (
     Ending,
 )
 from twisted_exec.streaming.location import Location, Renewal
+from twisted_exec.streaming.paths import Paths
 from twisted_exec.streaming.remotecommand.translate import Translation
 from twisted_exec.streaming.remotecommand.tunnel import Tunnel
 from twisted_exec.streaming.sessions.hop_messages import ending_query
 from twisted_exec.streaming.sessions.hop_terms import terms_query
-from twisted_exec.streaming.sessions.registry import Session
+from twisted_exec.streaming.sessions.registry import Session, Sessions
 from twisted_exec.streaming.sessions.stream import SessionStream
-from twisted_exec.streaming.splice import Splice
+from twisted_exec.streaming.splice import DRAIN_SECONDS, Splice
 from twisted_exec.wire.session_terms import Terms
+from twisted_exec.wire.upgrade import HeaderSet
 
+END_SECONDS = 0.7
+"""From the decision to end a session until it is cut."""
+LOG_LINES = 10
+"""Log lines of one kind in a second."""
 STOP_SECONDS = 1.0
 """From the decision to stop this hop until a session is cut; below the limit of a whole stop (``--drain-seconds``)."""
 
@@ -53,6 +64,84 @@ _MORE_SECONDS = {
 }
 
 
+@dataclass(frozen=True)
+class ProxySettings:
+    """
+    Settings of one proxy.
+
+    :param name: of the hop, for log lines and round-trip times.
+    :param connect_seconds: for each address, TLS included.  This limit and ``answer_seconds`` count
+        from the last sign of life of the next hop, so slow hops are spared.
+    :param answer_seconds: from the request to the next hop until its answer.
+    :param wait_seconds: longest wait for a turn while many streams are being opened; the previous
+        hop must wait longer for this hop's answer.
+    :param continue_seconds: takes the place of ``connect_seconds`` and ``answer_seconds`` for a
+        request that continues an open session; ``None`` if these have the same limits.
+    :param end_seconds: from the decision to end a session until it is cut.
+    :param drain_seconds: from the end of one connection until the other is reset, which still
+        receives what was sent to it.
+    :param leave_seconds: from the end of the user's connection until the machine's is cut; ``None``:
+        no limit.
+    :param cuts_when_refused: cut a session as soon as the next hop refuses to end it.
+    :param credential_headers: returns the headers of the user's request that no next hop gets.
+    """
+
+    name: str
+    connect_seconds: float = 5
+    answer_seconds: float = 10
+    wait_seconds: float = 3
+    continue_seconds: float | None = None
+    end_seconds: float = END_SECONDS
+    drain_seconds: float = DRAIN_SECONDS
+    leave_seconds: float | None = None
+    cuts_when_refused: bool = True
+    credential_headers: Callable[[], HeaderSet] = lambda: IDENTITY_HEADERS
+
+
+class ProxyState:
+    """
+    The state that all streams through one proxy share.
+
+    :ivar control: requests to next hops about open streams.
+    :ivar paths: connections that are watched for a lost path.
+    :ivar signs: signs of life of next hops.
+    """
+
+    _log = Logger()
+
+    def __init__(self, settings: ProxySettings, sessions: Sessions, clock: IReactorTime) -> None:
+        self.settings, self.sessions, self.clock = settings, sessions, clock
+        self.control = SessionRequests(clock, settings.connect_seconds)
+        self.paths, self.signs = Paths(clock), Signs(clock)
+        sessions.when_drained.append(self.control.close)
+        self._lines: WindowLimit[str] = WindowLimit(clock.seconds, window_seconds=1.0)
+
+    def log_translation(self, session: Session) -> None:
+        self._log.debug(
+            "{hop} translates session {session}: the next hop does not speak its protocol",
+            hop=self.settings.name,
+            session=session.id,
+        )
+
+    def log_loss(self, session: Session) -> None:
+        self._tell("rejoins session {session}: its connection to the next hop is lost", session)
+
+    def log_cut(self, session: Session, failure: Failure) -> None:
+        why = failure.getErrorMessage()
+        text = "cuts session {session}, the next hop does not end or change it: {why}"
+        self._tell(text, session, why=why)
+
+    def _tell(self, text: str, session: Session, **values: str) -> None:
+        level = LogLevel.info if self._lines.allow(text, LOG_LINES) else LogLevel.debug
+        self._log.emit(
+            level,
+            "{hop} " + text,
+            hop=self.settings.name,
+            session=session.id,
+            **values,
+        )
+
+
 class ProxiedStream(SessionStream):
     """
     The stream of one session through a proxy.
@@ -63,8 +152,8 @@ class ProxiedStream(SessionStream):
     connections: Splice | Translation | Tunnel
     _next_hop: NextHop | None = None  # until both connections are up
 
-    def __init__(self, hop: Hop, session: Session) -> None:
-        self._hop, self._session = hop, session
+    def __init__(self, proxy: ProxyState, session: Session) -> None:
+        self._proxy, self._session = proxy, session
 
     def carry(self, location: Location, session_id: str) -> None:
         """
@@ -73,7 +162,7 @@ class ProxiedStream(SessionStream):
         :param location: where requests about the open session go.
         :param session_id: the id that the next hop gives the session.
         """
-        self._next_hop = NextHop(self._hop, self._session, location, session_id)
+        self._next_hop = NextHop(self._proxy, self._session, location, session_id)
         self._session.carry(self)
 
     def counts(self) -> tuple[int, int]:
@@ -124,8 +213,8 @@ class SplicedStream(ProxiedStream):
     connections: Splice
     _rejoins = False  # this hop rejoins the stream
 
-    def __init__(self, hop: Hop, session: Session, ends_here: bool) -> None:
-        super().__init__(hop, session)
+    def __init__(self, proxy: ProxyState, session: Session, ends_here: bool) -> None:
+        super().__init__(proxy, session)
         self._ends_here = ends_here
         self._late: IDelayedCall | None = None
 
@@ -133,12 +222,12 @@ class SplicedStream(ProxiedStream):
         super().carry(location, session_id)
         session = self._session
         if self._rejoins or session.is_resumable or session.is_rejoined_by_hop:
-            self._hop.paths.watch(self.connections)
+            self._proxy.paths.watch(self.connections)
 
     def over(self, reason: str) -> None:
         if self._late is not None and self._late.active():
             self._late.cancel()
-        self._hop.paths.forget(self.connections)
+        self._proxy.paths.forget(self.connections)
         super().over(reason)
 
     def _is_lost(self) -> bool:
@@ -159,7 +248,7 @@ class SplicedStream(ProxiedStream):
         assert self._next_hop is not None
         self.connections.pause_user()
         self._next_hop.cancel()
-        seconds = _MORE_SECONDS.get(ending.reason, self._hop.settings.end_seconds)
+        seconds = _MORE_SECONDS.get(ending.reason, self._proxy.settings.end_seconds)
         self._sever_later(seconds, ending.reason)
         if self._ends_here:
             self._say(ending)
@@ -171,7 +260,7 @@ class SplicedStream(ProxiedStream):
 
         def refused(failure: Failure) -> None:
             if self._severs_later():
-                self._hop.log_cut(self._session, failure)
+                self._proxy.log_cut(self._session, failure)
                 if self._cuts_for(failure, ending):
                     self._sever_later(0, ending.reason)
 
@@ -181,7 +270,7 @@ class SplicedStream(ProxiedStream):
         if ending.reason == RESTARTING:
             # A next hop that cannot be asked may stop at the same time, and its own Close is on the way.
             return failure.check(UpgradeRefused) is not None
-        return self._hop.settings.cuts_when_refused or failure.check(Silent) is not None
+        return self._proxy.settings.cuts_when_refused or failure.check(Silent) is not None
 
     def _severs_later(self) -> bool:
         return self._late is not None and self._late.active()
@@ -189,7 +278,7 @@ class SplicedStream(ProxiedStream):
     def _sever_later(self, seconds: float, reason: str) -> None:
         if self._late is not None and self._late.active():
             self._late.cancel()
-        self._late = self._hop.clock.callLater(seconds, self._sever, reason)
+        self._late = self._proxy.clock.callLater(seconds, self._sever, reason)
 
     def _say(self, ending: Ending) -> None:
         if ending.reason == RESTARTING:  # a status would end the session
@@ -221,14 +310,16 @@ class NextHop:
     __slots__ = (
         "_change",
         "_end",
-        "_hop",
         "_location",
+        "_proxy",
         "_session",
         "_session_id",
     )
 
-    def __init__(self, hop: Hop, session: Session, location: Location, session_id: str) -> None:
-        self._hop, self._session = hop, session
+    def __init__(
+        self, proxy: ProxyState, session: Session, location: Location, session_id: str
+    ) -> None:
+        self._proxy, self._session = proxy, session
         self._location, self._session_id = location, session_id
         self._change: Deferred[None] | None = None
         self._end: Deferred[None] | None = None
@@ -261,7 +352,7 @@ class NextHop:
         # Not the limits of an ending: nothing of the user passes meanwhile, and the program of a
         # busy host may get no CPU time for a second.
         request = Deferred.fromCoroutine(self._send(b"PATCH", query, TERMS_SECONDS))
-        change = self._change = request.addTimeout(TERMS_SECONDS, self._hop.clock)
+        change = self._change = request.addTimeout(TERMS_SECONDS, self._proxy.clock)
 
         def confirmed(_: object) -> None:
             self._change = None
@@ -282,7 +373,7 @@ class NextHop:
         change.addCallbacks(confirmed, refused)
 
     def _not_confirmed(self, terms: Terms, failure: Failure) -> None:
-        self._hop.log_cut(self._session, failure)
+        self._proxy.log_cut(self._session, failure)
         message = (
             f"your rights at this console changed ({describe_terms(terms)}), and the next hop did"
             " not confirm the change in time: open the console again"
@@ -298,8 +389,9 @@ class NextHop:
     async def _send(
         self, method: bytes, query: bytes, seconds: float, awaits_silence: bool = True
     ) -> None:
-        location = self._location = await self._location.renewed(Renewal.CONTROL)
+        before = self._location
+        location = self._location = await before.upstream.renew(before, Renewal.CONTROL)
         head = UpgradeRequest(method, location.path_with(query), location.host, location.headers)
-        await self._hop.control.send(
+        await self._proxy.control.send(
             location.endpoints, head, seconds, awaits_silence=awaits_silence
         )

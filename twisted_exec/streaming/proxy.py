@@ -12,14 +12,14 @@ from twisted.internet.interfaces import IReactorTime
 
 from twisted_exec.api.status import APIError, Conflict, MethodNotAllowed, NotFound
 from twisted_exec.streaming.context import RequestContext
-from twisted_exec.streaming.hop import Hop, HopSettings
 from twisted_exec.streaming.http.routes import WrongMethod
 from twisted_exec.streaming.http.session_requests import FurtherRequest, answer_all
 from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.http.upgrade_server import requested_protocol
 from twisted_exec.streaming.interfaces import Ending
-from twisted_exec.streaming.location import IStreamLocator, Location
+from twisted_exec.streaming.location import IStreamAdmission, Location
 from twisted_exec.streaming.negotiation import Negotiation
+from twisted_exec.streaming.proxied import ProxySettings, ProxyState
 from twisted_exec.streaming.remotecommand.carriers import require_upgrade
 from twisted_exec.streaming.remotecommand.tunnel import tunnelled
 from twisted_exec.streaming.sessions.hop_messages import parse_ending
@@ -34,7 +34,7 @@ Change = TypeVar("Change", Ending, Terms)
 
 class Proxy:
     """
-    Forwards requests for streams to where its locator sends them, and those about open sessions.
+    Forwards requests for streams to the locations that its admission returns, and those about open sessions.
 
     :param caller_of: authenticates the caller of a request that ends sessions or changes their
         terms; fires with the caller's name, which must be the session's ``subject.caller``, or its
@@ -43,24 +43,30 @@ class Proxy:
 
     def __init__(
         self,
-        locator: IStreamLocator,
-        settings: HopSettings,
+        admission: IStreamAdmission,
+        settings: ProxySettings,
         *,
         sessions: Sessions,
         clock: IReactorTime,
         caller_of: Callable[[Request], Deferred[str]] | None = None,
     ) -> None:
-        self.locator, self.sessions = locator, sessions
-        self.hop, self.clock, self.caller_of = Hop(settings, sessions, clock), clock, caller_of
+        self.admission, self.sessions = admission, sessions
+        self.state, self.clock, self.caller_of = (
+            ProxyState(settings, sessions, clock),
+            clock,
+            caller_of,
+        )
 
     async def handle(self, context: RequestContext) -> None:
         """
         Answer a request for a stream; returns once it is open.
 
-        The steps are in this order, and none changes the result of an earlier one: the request
-        (:class:`RequestContext`), where it goes (:class:`Location`), the session, the request to the
-        next hop (:class:`~twisted_exec.streaming.negotiation.BackendRequest`), and the stream
-        (:class:`~twisted_exec.streaming.proxied.ProxiedStream`).
+        An opening has five steps, and none changes the result of an earlier one:
+
+        * *who*: the dispatcher has put the user into the :class:`RequestContext`;
+        * *may they* and *where*: the :class:`IStreamAdmission` returns a :class:`Location`, or refuses;
+        * *connect*: the :class:`~twisted_exec.streaming.negotiation.Negotiation` asks the next hop;
+        * *carry*: a :class:`~twisted_exec.streaming.proxied.ProxiedStream` joins both connections.
 
         :raises APIError: refused, here or by the next hop; the caller answers with it.
         """
@@ -74,27 +80,27 @@ class Proxy:
         context.opened()
 
     async def _open(self, context: RequestContext) -> None:
-        hop, user = self.hop, _turn_of(context)
+        state, user = self.state, _turn_of(context)
         locating, openings = self.sessions.locating, self.sessions.openings
-        life, seconds = hop.signs.life, hop.settings.wait_seconds
+        life, seconds = state.signs.life, state.settings.wait_seconds
         await locating.begin("", user, self.clock, seconds, [life])
         # Only a few of a user's streams wait for their next hop, because what was decided for them
         # grows old meanwhile.
         try:
-            location = await self.locator.locate(context)
+            location = await self.admission.admit(context)
             life.note()
             pool, opener = context.subject.pool, _turn_of(context)
-            signs = [hop.signs.of(label) for label, _ in location.endpoints]
+            signs = [state.signs.of(label) for label, _ in location.endpoints]
             lives = [sign.life for sign in signs]
             await openings.begin(pool, opener, self.clock, seconds, lives)
         finally:
             locating.end("", user)
         try:
-            await self._carry(context, location)
+            await self._connect(context, location)
         finally:
             openings.end(pool, opener)
 
-    async def _carry(self, context: RequestContext, location: Location) -> None:
+    async def _connect(self, context: RequestContext, location: Location) -> None:
         resumption = _passable_resumption(context, location)
         resumed = resumption.session if resumption is not None else ""
         session = context.open_session(self.sessions, location.terms, context.ceiling, resumed)
@@ -104,7 +110,7 @@ class Proxy:
                 session.request = StreamRequest(context.via, context.options)
             # Last, as in kube-apiserver: 401, 403, 404, and only then whether it is an upgrade.
             upgrade = require_upgrade(context.request)
-            await Negotiation(self.hop, context, location, session, resumption).run(upgrade)
+            await Negotiation(self.state, context, location, session, resumption).run(upgrade)
         except BaseException as problem:
             session.failed(problem)
             raise
@@ -160,7 +166,7 @@ def _turn_of(context: RequestContext) -> tuple[str, bool]:
     try:
         return context.subject.user, context.continues_session
     except APIError:
-        return context.subject.user, False  # a locator refuses it in its own order
+        return context.subject.user, False  # the admission refuses it in its own order
 
 
 def _passable_resumption(context: RequestContext, location: Location) -> RequestedResumption | None:

@@ -105,7 +105,7 @@ def add_licenses(target: Path, binaries: list[Path]) -> None:
         files = metadata.files(distribution) or []
         licenses = [each for each in files if _LICENSE.search(str(each))]
         for file in licenses:
-            copy(Path(str(file.locate())), target / distribution / file.name)
+            copy(Path(str(file.admit())), target / distribution / file.name)
         if not licenses:
             about = metadata.metadata(distribution)
             license = about.get("License-Expression") or about.get("License") or "see its home page"

@@ -18,10 +18,10 @@ from tests.streaming.foreign import Foreign
 from tests.streaming.passing import carry
 from twisted_exec.program.audit import Trail
 from twisted_exec.streaming.context import RequestContext
-from twisted_exec.streaming.hop import HopSettings
 from twisted_exec.streaming.http.site import Request, Site
 from twisted_exec.streaming.interfaces import IAttachment
-from twisted_exec.streaming.location import IStreamLocator, Location
+from twisted_exec.streaming.location import IStreamAdmission, Location, Renewal, Upstream
+from twisted_exec.streaming.proxied import ProxySettings
 from twisted_exec.streaming.proxy import Proxy
 from twisted_exec.streaming.sessions.registry import Sessions
 from twisted_exec.tls.endpoints import client_endpoint
@@ -29,7 +29,16 @@ from twisted_exec.tls.endpoints import client_endpoint
 from .pods import Pods
 
 
-@implementer(IStreamLocator)
+class _NewURL(Upstream):
+    def __init__(self, url: Callable[[Request], Deferred[bytes]], request: Request) -> None:
+        super().__init__()
+        self._url, self._request = url, request
+
+    async def renew(self, location: Location, reason: Renewal) -> Location:
+        return replace(location, path=await self._url(self._request))
+
+
+@implementer(IStreamAdmission)
 class Runtime:
     """
     Locates single-use exec URLs of another server.
@@ -41,22 +50,17 @@ class Runtime:
         self.endpoint = client_endpoint(reactor, "127.0.0.1", port, None)
         self.port, self.url = port, url
 
-    def locate(self, context: RequestContext) -> Deferred[Location]:
-        return Deferred.fromCoroutine(self._locate(context))
+    def admit(self, context: RequestContext) -> Deferred[Location]:
+        return Deferred.fromCoroutine(self._admit(context))
 
-    async def _locate(self, context: RequestContext) -> Location:
+    async def _admit(self, context: RequestContext) -> Location:
         context.learn(user="ann", machine="p1")
-
-        async def renew() -> Location:
-            return replace(location, path=await self.url(context.request))
-
-        location = Location(
+        return Location(
             [("the runtime", self.endpoint)],
             await self.url(context.request),
             b"127.0.0.1:%d" % self.port,
-            renew=lambda _: Deferred.fromCoroutine(renew()),
+            upstream=_NewURL(self.url, context.request),
         )
-        return location
 
 
 class ProxiedPods(Pods):
@@ -66,7 +70,7 @@ class ProxiedPods(Pods):
         super().__init__(lambda: None)  # type: ignore[arg-type, return-value]
         self.records = AuditList()
         self.sessions = Sessions(Trail(self.records, "poollet", reactor))  # type: ignore[arg-type]
-        self.proxy = Proxy(runtime, HopSettings("poollet"), sessions=self.sessions, clock=reactor)  # type: ignore[arg-type]
+        self.proxy = Proxy(runtime, ProxySettings("poollet"), sessions=self.sessions, clock=reactor)  # type: ignore[arg-type]
 
     async def stream(self, request: Request) -> None:
         await carry(self.proxy, request)

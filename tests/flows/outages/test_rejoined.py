@@ -29,7 +29,7 @@ from twisted_exec.api.dialects import IRONCORE
 from twisted_exec.kube.kubeconfig.connection import endpoint
 from twisted_exec.kube.kubeconfig.loader import load
 from twisted_exec.streaming.context import RequestContext
-from twisted_exec.streaming.location import IStreamLocator, Location
+from twisted_exec.streaming.location import IStreamAdmission, Location
 
 LINES = 3000
 FOREIGN = "ironcore-apiserver"
@@ -130,7 +130,7 @@ class ForeignDeployment(CabledDeployment):
         )
 
 
-@implementer(IStreamLocator)
+@implementer(IStreamAdmission)
 class ToPoollet:
     """Locates a machine at the poollet as an API server of another project, which rejoins nothing."""
 
@@ -139,7 +139,7 @@ class ToPoollet:
         kubeconfig = deployment.kubeconfig(FOREIGN, ["system:masters"], url=url)
         self.endpoint = endpoint(load(kubeconfig), reactor)
 
-    def locate(self, context: RequestContext) -> Deferred[Location]:
+    def admit(self, context: RequestContext) -> Deferred[Location]:
         context.learn(user="ada", machine="sh")
         path = IRONCORE.poollet_path("default", "sh").encode()
         return succeed(Location([("the poollet", self.endpoint)], path, b"poollet"))

@@ -27,7 +27,7 @@ class SessionGuardTests(SessionGuardContract, SynchronousTestCase):
         return self.access.gate
 
     async def admit(self, request: Any, subject: Subject) -> object:
-        """As :meth:`SessionGuardContract.admit`, as the dispatcher and a locator do it."""
+        """As :meth:`SessionGuardContract.admit`, as the dispatcher and an admission do it."""
         request.subject, request.method = subject, b"GET"
         context = RequestContext(request)
         await self.access.gate.identify(context)

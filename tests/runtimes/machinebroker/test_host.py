@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.runtimes.machinebroker.host`, and its routes and locators: brokers
+Tests for :mod:`twisted_exec.runtimes.machinebroker.host`, and its routes and admissions: brokers
 before a whole API server, whose poollet is a stand-in.
 """
 

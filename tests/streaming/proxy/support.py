@@ -19,14 +19,17 @@ from tests.audits import AuditList
 from tests.streaming.frames import handshake
 from tests.streaming.http.test_upgrade_client import OneConnection
 from tests.streaming.passing import carry
+from twisted_exec.api.obstacles import Obstacle
 from twisted_exec.api.status import APIError
 from twisted_exec.program.audit import Trail
 from twisted_exec.program.session_limits import SessionLimits
 from twisted_exec.streaming.context import RequestContext
-from twisted_exec.streaming.hop import HopSettings
 from twisted_exec.streaming.http.responses import Dispatcher
 from twisted_exec.streaming.http.site import Request
-from twisted_exec.streaming.location import IStreamLocator, Location, Renewal
+from twisted_exec.streaming.http.upgrade_client import UpgradeRefused
+from twisted_exec.streaming.interfaces import Ending
+from twisted_exec.streaming.location import IStreamAdmission, Location, Renewal, Upstream
+from twisted_exec.streaming.proxied import ProxySettings
 from twisted_exec.streaming.proxy import Proxy
 from twisted_exec.streaming.sessions.registry import Sessions
 from twisted_exec.testing.network import MemoryClient, MemoryServer
@@ -37,8 +40,35 @@ SWITCHED = (
 )
 
 
-@implementer(IStreamLocator)
-class Locator:
+class ScriptedUpstream(Upstream):
+    """
+    An upstream whose answers the test sets.
+
+    :ivar renewed: fires with the location of a further request.
+    :ivar decided: fires with the last decision.
+    :ivar meaning: converts a refusal into the user's error.
+    """
+
+    def __init__(self, obstacle: Obstacle | None = None) -> None:
+        super().__init__(obstacle)
+        self.renewed: Callable[[Renewal], Deferred[Location]] | None = None
+        self.decided: Callable[[], Deferred[None]] = lambda: succeed(None)
+        self.meaning: Callable[[APIError], APIError] | None = None
+
+    def error_of(self, refused: UpgradeRefused) -> APIError:
+        if self.meaning is None:
+            return super().error_of(refused)
+        return self.meaning(refused.as_api_error())
+
+    async def confirm(self, ending: Ending | None) -> None:
+        await self.decided()
+
+    async def renew(self, location: Location, reason: Renewal) -> Location:
+        return location if self.renewed is None else await self.renewed(reason)
+
+
+@implementer(IStreamAdmission)
+class Admission:
     """Locates the endpoints that the test sets."""
 
     def __init__(self) -> None:
@@ -50,11 +80,11 @@ class Locator:
         self.located = 0
         self.machine = ""
         """What is known of the subject when there is a problem."""
-        self.renew: Callable[[Renewal], Deferred[Location | None]] | None = None
+        self.upstream = ScriptedUpstream()
         self.more: dict[str, Any] = {}
         self.waiting: Deferred[Location] | None = None
 
-    def locate(self, context: RequestContext) -> Deferred[Location]:
+    def admit(self, context: RequestContext) -> Deferred[Location]:
         self.located += 1
         context.learn(session="s-1", user=self.user, machine=self.machine)
         if self.problem is not None:
@@ -65,8 +95,14 @@ class Locator:
         return succeed(self.location())
 
     def location(self) -> Location:
-        host, headers = b"backend:1", self.headers
-        return Location(self.endpoints, self.path, host, headers, renew=self.renew, **self.more)
+        return Location(
+            self.endpoints,
+            self.path,
+            b"backend:1",
+            headers=self.headers,
+            upstream=self.upstream,
+            **self.more,
+        )
 
 
 class Proxying(Dispatcher):
@@ -87,20 +123,20 @@ class ProxyTestCase(SynchronousTestCase):
         self.clock = Clock()
         self.records = AuditList()
         self.sessions = Sessions(Trail(self.records, "poollet", self.clock), limits=self.limits)
-        self.locator = Locator()
+        self.admission = Admission()
         self.backend = self.add_backend()
         self.proxy = Proxy(
-            self.locator, HopSettings("poollet"), sessions=self.sessions, clock=self.clock
+            self.admission, ProxySettings("poollet"), sessions=self.sessions, clock=self.clock
         )
         self.server = MemoryServer(Proxying(self.proxy), self.clock)
 
     def change_settings(self, **changes: Any) -> None:
         """Change settings of the hop."""
-        self.proxy.hop.settings = replace(self.proxy.hop.settings, **changes)
+        self.proxy.state.settings = replace(self.proxy.state.settings, **changes)
 
     def add_backend(self, connected: bool = True) -> OneConnection:
         backend = OneConnection(connected)
-        self.locator.endpoints.append((f"10.0.0.{len(self.locator.endpoints)}:1", backend))
+        self.admission.endpoints.append((f"10.0.0.{len(self.admission.endpoints)}:1", backend))
         return backend
 
     def ask(self, request: bytes = handshake()) -> MemoryClient:
@@ -148,7 +184,7 @@ class ResumingTestCase(ProxyTestCase):
 
     def setUp(self) -> None:
         super().setUp()
-        self.locator.more = {"resumes": True}
+        self.admission.more = {"resumes": True}
 
     def request(self, value: bytes, **more: Any) -> bytes:
         return handshake(b"X-Twisted-Exec-Resume: " + value, **more)

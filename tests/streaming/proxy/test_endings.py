@@ -19,7 +19,6 @@ from tests.streaming.proxy.support import SWITCHED, ProxyTestCase
 from twisted_exec.api.status import BadGateway, Unauthorized
 from twisted_exec.api.users import User
 from twisted_exec.streaming.context import RequestContext, RequestIdentity
-from twisted_exec.streaming.hop import END_SECONDS, LOG_LINES
 from twisted_exec.streaming.http.session_requests import SILENCE_SECONDS, SILENT_TURNS
 from twisted_exec.streaming.interfaces import (
     MACHINE_DELETED,
@@ -30,7 +29,7 @@ from twisted_exec.streaming.interfaces import (
     Ending,
 )
 from twisted_exec.streaming.location import Location, Renewal
-from twisted_exec.streaming.proxied import STOP_SECONDS
+from twisted_exec.streaming.proxied import END_SECONDS, LOG_LINES, STOP_SECONDS
 from twisted_exec.streaming.splice import LOST
 from twisted_exec.testing.network import MemoryClient
 from twisted_exec.wire.session_terms import Right, Terms
@@ -46,7 +45,7 @@ class EndTests(ProxyTestCase):
         self.session_transport = self.backend.transport
         # The next connection carries the request to end it.
         self.control = OneConnection()
-        self.locator.endpoints[0] = ("10.0.0.0:1", self.control)
+        self.admission.endpoints[0] = ("10.0.0.0:1", self.control)
 
     def lose_backend(self) -> None:
         self.session_transport.protocol.connectionLost(Failure(ConnectionDone()))
@@ -62,7 +61,7 @@ class EndTests(ProxyTestCase):
         for second in range(2):
             with capturedLogs() as events:
                 for _ in range(LOG_LINES + 5):
-                    self.proxy.hop.log_cut(session, failure)
+                    self.proxy.state.log_cut(session, failure)
             levels[second] = [each["log_level"].name for each in events]
             self.clock.advance(1)
         self.assertEqual(levels[0], ["info"] * LOG_LINES + ["debug"] * 5)
@@ -119,12 +118,12 @@ class EndTests(ProxyTestCase):
     def test_input_while_connecting(self) -> None:
         """What the user of a session that is to end has sent early does not pass."""
         late = OneConnection(connected=False)
-        self.locator.endpoints[0] = ("10.0.0.0:1", late)
+        self.admission.endpoints[0] = ("10.0.0.0:1", late)
         client = self.ask(handshake() + b"early")
         self.sessions.live()[-1].end(Ending(REVOKED, "no more"))
         late.protocol.makeConnection(late.transport)
         late.connecting.callback(late.protocol)
-        self.locator.endpoints[0] = ("10.0.0.0:1", OneConnection())
+        self.admission.endpoints[0] = ("10.0.0.0:1", OneConnection())
         late.protocol.dataReceived(SWITCHED + b"\r\n")
         client.send(b"more")
         self.assertTrue(late.transport.value().endswith(b"\r\n\r\n"))
@@ -197,7 +196,7 @@ class EndTests(ProxyTestCase):
 
     def test_unreachable(self) -> None:
         """If the next hop cannot be reached, the stream is cut after 0.7 s."""
-        self.locator.endpoints[0] = ("10.0.0.0:1", OneConnection(connected=False))
+        self.admission.endpoints[0] = ("10.0.0.0:1", OneConnection(connected=False))
         self.end(REVOKED)
         self.clock.advance(END_SECONDS)
         self.assertTrue(self.session_transport.aborted)
@@ -205,23 +204,23 @@ class EndTests(ProxyTestCase):
 
     def test_over_before_it_was_asked(self) -> None:
         """If the session ends first, the pending DELETE is cancelled."""
-        self.locator.endpoints[0] = ("10.0.0.0:1", OneConnection(connected=False))
+        self.admission.endpoints[0] = ("10.0.0.0:1", OneConnection(connected=False))
         self.end()
         self.lose_backend()
         self.client.lose()
         self.assertEqual(self.records.ends(), [(MACHINE_DELETED, None)])
-        self.assertTrue(self.locator.endpoints[0][1].connecting.called)  # cancelled
+        self.assertTrue(self.admission.endpoints[0][1].connecting.called)  # cancelled
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_ended_while_connecting(self) -> None:
         """A session that is ended before its stream is up ends as soon as the stream is up."""
-        self.locator.endpoints[0] = ("10.0.0.0:1", OneConnection(connected=False))
-        late = self.locator.endpoints[0][1]
+        self.admission.endpoints[0] = ("10.0.0.0:1", OneConnection(connected=False))
+        late = self.admission.endpoints[0][1]
         client = self.ask()
         self.sessions.live()[-1].end(Ending(REVOKED, "no more"))
         late.protocol.makeConnection(late.transport)
         late.connecting.callback(late.protocol)
-        self.locator.endpoints[0] = ("10.0.0.0:1", OneConnection())
+        self.admission.endpoints[0] = ("10.0.0.0:1", OneConnection())
         late.protocol.dataReceived(SWITCHED + b"\r\n")
         self.assertIn(b"101 Switching", client.received())
         self.clock.advance(2)
@@ -244,7 +243,7 @@ class EndHereTests(ProxyTestCase):
 
     def setUp(self) -> None:
         super().setUp()
-        self.locator.more = {"ends_here": True}
+        self.admission.more = {"ends_here": True}
         self.session = self.switched()
         self.end = self.backend.transport
 
@@ -289,13 +288,13 @@ class LostTests(ProxyTestCase):
 
     def change(self, change: Callable[[RequestContext], object]) -> None:
         """Change the context of the next request."""
-        locate = self.locator.locate
+        admit = self.admission.admit
 
         def located(context: RequestContext) -> Deferred[Location]:
             change(context)
-            return locate(context)
+            return admit(context)
 
-        self.locator.locate = located  # type: ignore[method-assign]
+        self.admission.admit = located  # type: ignore[method-assign]
 
     def test_told(self) -> None:
         """A client that cannot resume reads that the connection was lost."""
@@ -334,7 +333,7 @@ class LostTests(ProxyTestCase):
 
     def test_resumes(self) -> None:
         """A client that can resume its session learns the reason from its next request."""
-        self.locator.more = {"resumes": True}
+        self.admission.more = {"resumes": True}
         client = self.ask(handshake(b"X-Twisted-Exec-Resume: marks"))
         answer = b"X-Twisted-Exec-Resume: key=" + b"k" * 43 + b"; seconds=60\r\n"
         self.backend.protocol.dataReceived(SWITCHED + answer + b"\r\n")
@@ -359,21 +358,21 @@ class EndElsewhereTests(ProxyTestCase):
         self.ask()
         self.backend.protocol.dataReceived(SWITCHED + b"Audit-Id: theirs\r\n\r\n")
         control = OneConnection()
-        self.locator.endpoints[0] = ("10.0.0.0:1", control)
+        self.admission.endpoints[0] = ("10.0.0.0:1", control)
         self.sessions.end(lambda _: True, Ending(REVOKED, "no more"))
         self.assertIn(b"&session=theirs&", control.transport.value().split(b"\r\n")[0])
         self.clock.advance(60)
 
     def test_renewed(self) -> None:
-        """If the locator renews the location, the DELETE uses the new credentials."""
+        """If the admission renews the location, the DELETE uses the new credentials."""
         control = OneConnection()
 
-        def renew(reason: Renewal) -> Deferred[Location | None]:
+        def renew(reason: Renewal) -> Deferred[Location]:
             self.assertIs(reason, Renewal.CONTROL)
             headers = [(b"Authorization", b"Bearer tomorrow")]
             return succeed(Location([("there", control)], b"/x", b"there:2", headers))
 
-        self.locator.renew = renew
+        self.admission.upstream.renewed = renew
         self.ask()
         self.backend.protocol.dataReceived(SWITCHED + b"\r\n")
         self.sessions.end(lambda _: True, Ending(REVOKED, "no more"))
@@ -392,7 +391,7 @@ class EndByRequestTests(ProxyTestCase):
         self.proxy.caller_of = lambda request: succeed(self.caller)
         self.client = self.switched()
         self.control = OneConnection()
-        self.locator.endpoints[0] = ("10.0.0.0:1", self.control)
+        self.admission.endpoints[0] = ("10.0.0.0:1", self.control)
 
     def delete(self, session: str) -> Any:
         return self.server.request("DELETE", f"/x?session={session}&reason=PoolDeleted&message=m")

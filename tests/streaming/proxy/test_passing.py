@@ -35,7 +35,7 @@ class MemoryTests(ProxyTestCase):
     def one(self) -> list[weakref.ref[Any]]:
         """One session from its request to its end; :return: what must not survive it."""
         self.backend = OneConnection()
-        self.locator.endpoints[:] = [("10.0.0.1:1", self.backend)]
+        self.admission.endpoints[:] = [("10.0.0.1:1", self.backend)]
         client = self.switched()
         (session,) = self.sessions.live()
         transports = client.transport, self.backend.transport
@@ -75,7 +75,7 @@ class TurnTests(ProxyTestCase):
     def another(self) -> tuple[MemoryClient, OneConnection]:
         """A further client, and what it would be connected to."""
         backend = OneConnection()
-        self.locator.endpoints[:] = [("10.0.0.1:1", backend)]
+        self.admission.endpoints[:] = [("10.0.0.1:1", backend)]
         return self.ask(), backend
 
     def test_turns(self) -> None:
@@ -99,7 +99,7 @@ class TurnTests(ProxyTestCase):
     def test_too_long(self) -> None:
         """After some seconds without a turn the client gets a recorded 429 with Retry-After."""
         second, backend = self.another()
-        self.clock.advance(self.proxy.hop.settings.wait_seconds)
+        self.clock.advance(self.proxy.state.settings.wait_seconds)
         (answer,) = second.responses()
         self.assertEqual((answer.code, answer.headers["retry-after"]), (429, "2"))
         self.assertIn("being opened", answer.json()["message"])
@@ -121,7 +121,7 @@ class TurnTests(ProxyTestCase):
 
     def test_other_hops(self) -> None:
         """A slow next hop does not delay requests to another."""
-        self.locator.pool = "other"
+        self.admission.pool = "other"
         _, backend = self.another()
         self.assertIsNotNone(backend.protocol)
 
@@ -133,20 +133,20 @@ class UserTurnTests(ProxyTestCase):
 
     def setUp(self) -> None:
         super().setUp()
-        self.locator.more = {"resumes": True}
+        self.admission.more = {"resumes": True}
         self.sessions.locating = Openings(at_once=8, per_user=2, pace_seconds=0)
         self.sessions.openings = Openings(at_once=4, per_user=1, pace_seconds=0)
         self.server = MemoryServer(self, self.clock)
 
     def render(self, request: Request) -> object:
-        """Serve a request of the locator's user, whom a gate would have found."""
-        request.learn(user=self.locator.user)
+        """Serve a request of the admission's user, whom a gate would have found."""
+        request.learn(user=self.admission.user)
         return Proxying(self.proxy).render(request)
 
     def another(self, request: bytes = handshake()) -> OneConnection:
         """Ask for a further stream; return what it would be connected to."""
         backend = OneConnection()
-        self.locator.endpoints = [("10.0.0.1:1", backend)]
+        self.admission.endpoints = [("10.0.0.1:1", backend)]
         self.addCleanup(self.ask(request).lose)
         return backend
 
@@ -158,7 +158,7 @@ class UserTurnTests(ProxyTestCase):
         """A user who opens many streams delays none of another's."""
         busy = [self.another() for _ in range(20)]
         self.assertEqual(sum(each.protocol is not None for each in busy), 1)
-        self.locator.user = "eve"
+        self.admission.user = "eve"
         self.assertIsNotNone(self.another().protocol)
 
     def test_located_late(self) -> None:
@@ -166,9 +166,9 @@ class UserTurnTests(ProxyTestCase):
         first = self.another()
         for _ in range(9):
             self.another()
-        self.assertEqual(self.locator.located, 3)
+        self.assertEqual(self.admission.located, 3)
         self.open(first)
-        self.assertEqual(self.locator.located, 4)
+        self.assertEqual(self.admission.located, 4)
 
     def test_resumed(self) -> None:
         """A session that is resumed does not wait behind those that its user opens."""
@@ -180,7 +180,7 @@ class UserTurnTests(ProxyTestCase):
     def test_all(self) -> None:
         """All streams come up in the end, in the order in which they were asked for."""
         hop = Restarted()
-        self.locator.endpoints = [("10.0.0.1:1", hop)]
+        self.admission.endpoints = [("10.0.0.1:1", hop)]
         clients = [self.ask() for _ in range(20)]
         for number, client in enumerate(clients):
             self.assertEqual(client.received(), b"")
@@ -195,7 +195,7 @@ class PassTests(ProxyTestCase):
     """Requests that are proxied."""
 
     def test_request(self) -> None:
-        """The backend gets the locator's request and only harmless headers of the client."""
+        """The backend gets the admission's request and only harmless headers of the client."""
         self.ask(
             handshake(
                 b"Authorization: Bearer secret",
@@ -255,7 +255,7 @@ class PassTests(ProxyTestCase):
 
         self.sessions.watcher = Watching()
         other = OneConnection()
-        self.locator.endpoints[0] = ("10.0.0.0:1", other)
+        self.admission.endpoints[0] = ("10.0.0.0:1", other)
         where = {"path": b"/machines/vm/exec", "query": b"?stdin=1&readOnly=1"}
         self.ask(handshake(**where))
         other.protocol.dataReceived(SWITCHED + b"\r\n")
@@ -294,14 +294,14 @@ class PassTests(ProxyTestCase):
             (b"/backend?x=1", b"?output=1&error=1", b"/backend?x=1&stdout=true&stderr=true"),
         ):
             self.setUp()
-            self.locator.path = path
+            self.admission.path = path
             self.ask(handshake().replace(b"/exec", b"/exec" + query))
             line = self.backend.transport.value().partition(b"\r\n")[0]
             self.assertEqual(line, b"GET " + passed + b" HTTP/1.1")
 
     def test_whole_query(self) -> None:
-        """If the locator gives a whole query, no parameter of the client is added."""
-        self.locator.more = {"whole": True}
+        """If the admission gives a whole query, no parameter of the client is added."""
+        self.admission.more = {"whole": True}
         self.ask(handshake().replace(b"/exec", b"/exec?input=1&output=1"))
         line = self.backend.transport.value().partition(b"\r\n")[0]
         self.assertEqual(line, b"GET /backend?x=1 HTTP/1.1")
@@ -350,7 +350,7 @@ class PassTests(ProxyTestCase):
 
     def test_second_address(self) -> None:
         """If one address refuses the connection, the next is tried."""
-        self.locator.endpoints.clear()
+        self.admission.endpoints.clear()
         first, second = self.add_backend(connected=False), self.add_backend()
         client = self.ask()
         self.assertIsNone(second.protocol)

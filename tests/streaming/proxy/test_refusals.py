@@ -24,23 +24,23 @@ from twisted_exec.testing.network import MemoryClient, MemoryServer
 class RefuseTests(ProxyTestCase):
     """Requests that are refused."""
 
-    def test_locator(self) -> None:
-        """The locator's refusal reaches the client unchanged and is recorded with the user."""
+    def test_admission(self) -> None:
+        """The admission's refusal reaches the client unchanged and is recorded with the user."""
         for problem in (
             Unauthorized(),
             Forbidden("ann may not"),
             NotFound("machines", "vm"),
         ):
             self.setUp()
-            self.locator.problem = problem
+            self.admission.problem = problem
             refused = self.refused(self.ask())
             self.assertEqual((refused.code, refused.message), (problem.code, problem.message))
             self.assertEqual(self.records[0]["user"], "ann")
             self.assertIsNone(self.backend.protocol)
 
-    def test_locator_fails(self) -> None:
-        """A bug in a locator is recorded too, without its text."""
-        self.locator.problem = ZeroDivisionError("secret")
+    def test_admission_fails(self) -> None:
+        """A bug in an admission is recorded too, without its text."""
+        self.admission.problem = ZeroDivisionError("secret")
         client = self.ask()
         self.assertEqual(client.responses()[0].code, 500)
         self.assertEqual(self.records.ends(), [("internal error", 500)])
@@ -61,7 +61,7 @@ class RefuseTests(ProxyTestCase):
         (cause,) = refused.details["causes"]
         self.assertEqual(cause["reason"], "UpgradeRequired")
         self.setUp()
-        self.locator.problem = NotFound("machines", "vm")
+        self.admission.problem = NotFound("machines", "vm")
         self.assertEqual(self.refused(self.ask(request)).code, 404)
         self.assertIsNone(self.backend.protocol)
 
@@ -74,7 +74,7 @@ class RefuseTests(ProxyTestCase):
             (Forbidden("machine vm-2 is not vm"), 'machine "vm": machine vm-2 is not vm'),
         ):
             self.setUp()
-            self.locator.problem, self.locator.machine = problem, "vm"
+            self.admission.problem, self.admission.machine = problem, "vm"
             (answer,) = self.ask().responses()
             self.assertEqual((answer.code, answer.json()["message"]), (problem.code, told))
         self.setUp()
@@ -99,10 +99,10 @@ class RefuseTests(ProxyTestCase):
         """A client that leaves while it waits ends the attempt, and the audit records it."""
         for when in ("locating", "connecting", "answering"):
             self.setUp()
-            self.locator.endpoints.clear()
+            self.admission.endpoints.clear()
             self.backend = self.add_backend(connected=when == "answering")
             if when == "locating":
-                self.locator.waiting = Deferred()
+                self.admission.waiting = Deferred()
             client = self.ask()
             client.lose()
             self.assertEqual(self.records.ends(), [("client closed", 499)])
@@ -144,7 +144,7 @@ class RetainedTests(ProxyTestCase):
 
     def check(self, act: Callable[[], MemoryClient], name: object, first: int = 1) -> None:
         def refuse() -> None:
-            self.locator.endpoints.clear()
+            self.admission.endpoints.clear()
             self.backend = self.add_backend()
             self.records.clear()
             client = act()
@@ -156,14 +156,18 @@ class RetainedTests(ProxyTestCase):
             self.clock.advance(600)
 
         with self.subTest(name):
-            beside = [self.clock, self.records, self.locator]
+            beside = [self.clock, self.records, self.admission]
             self.assertEqual(growth(self.server, refuse, first=first, beside=beside), 0)
 
     def test_here(self) -> None:
         """The hop itself refuses the request."""
-        for self.locator.problem in (Forbidden("no"), NotFound("machines", "vm"), Conflict("off")):
-            self.check(self.ask, self.locator.problem)
-        self.locator.problem = None
+        for self.admission.problem in (
+            Forbidden("no"),
+            NotFound("machines", "vm"),
+            Conflict("off"),
+        ):
+            self.check(self.ask, self.admission.problem)
+        self.admission.problem = None
         self.check(lambda: self.ask(b"GET /x HTTP/1.1\r\nHost: x\r\n\r\n"), "no upgrade")
         self.sessions.limits = SessionLimits(0, 0)
         self.check(self.ask, "too many sessions")
@@ -190,5 +194,6 @@ class RetainedTests(ProxyTestCase):
             return client
 
         self.check(leave, "within the answer")
-        self.locator.more["confirm"] = partial(fail, Forbidden("the approval was withdrawn"))
+        withdrawn = Forbidden("the approval was withdrawn")
+        self.admission.upstream.decided = partial(fail, withdrawn)
         self.check(self.switched, "not confirmed", first=10)  # of which ten are logged

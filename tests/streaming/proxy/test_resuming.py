@@ -15,11 +15,10 @@ from tests.streaming.frames import handshake
 from tests.streaming.http.test_upgrade_client import OneConnection
 from tests.streaming.proxy.support import SWITCHED, Proxying, ProxyTestCase, ResumingTestCase
 from twisted_exec.program.session_limits import SessionLimits
-from twisted_exec.streaming.hop import END_SECONDS
 from twisted_exec.streaming.http.browser_websocket import adopt_page
 from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.interfaces import RESTARTING, RESUMED, REVOKED, Ending
-from twisted_exec.streaming.proxied import STOP_SECONDS
+from twisted_exec.streaming.proxied import END_SECONDS, STOP_SECONDS
 from twisted_exec.streaming.sessions.registry import SessionLife
 from twisted_exec.streaming.subject import Subject
 from twisted_exec.testing.network import MemoryServer
@@ -69,7 +68,7 @@ class ResumeTests(ResumingTestCase):
         client.lose()
         self.assertTrue(self.backend.transport.aborted)
         self.backend = OneConnection()
-        self.locator.endpoints[:] = [("10.0.0.1:1", self.backend)]
+        self.admission.endpoints[:] = [("10.0.0.1:1", self.backend)]
         refused = self.ask(self.request(b"marks"))
         self.clock.advance(10)
         self.assertTrue(self.backend.transport.aborted)
@@ -104,7 +103,7 @@ class ResumeTests(ResumingTestCase):
             (True, partial(self.request, protocols=tunnel)),
         ):
             self.setUp()
-            self.locator.more = {"resumes": resumes}
+            self.admission.more = {"resumes": resumes}
             (answer,) = self.ask(request(self.resumed)).responses()
             self.assertEqual(answer.code, 409)
             self.assertIn("cannot resume a session", answer.json()["message"])
@@ -117,7 +116,7 @@ class ResumeTests(ResumingTestCase):
         """A refusal of the next hop reaches the client, and the session here goes on."""
         old = self.answered(b"marks")
         self.backend = OneConnection()
-        self.locator.endpoints[0] = ("10.0.0.0:1", self.backend)
+        self.admission.endpoints[0] = ("10.0.0.0:1", self.backend)
         client = self.ask(self.request(self.resumed.replace(b"s-0", b"s-1")))
         self.assertTrue(self.sessions.is_being_resumed(Subject("s-1", user="ann")))
         self.backend.protocol.dataReceived(b"HTTP/1.1 404 X\r\nContent-Length: 0\r\n\r\n")
@@ -132,7 +131,7 @@ class ResumeTests(ResumingTestCase):
         self.setUp()
         old, old_backend = self.answered(b"marks"), self.backend
         self.backend = OneConnection()
-        self.locator.endpoints[0] = ("10.0.0.0:1", self.backend)
+        self.admission.endpoints[0] = ("10.0.0.0:1", self.backend)
         self.answered(self.resumed.replace(b"s-0", b"s-1"))
         old_backend.transport.protocol.dataReceived(b"resumed elsewhere")
         self.assertTrue(old.received().endswith(b"resumed elsewhere"))
@@ -158,7 +157,7 @@ class LossTests(ProxyTestCase):
 
     def setUp(self) -> None:
         super().setUp()
-        self.locator.more = {"resumes": True}
+        self.admission.more = {"resumes": True}
         self.client = self.ask(handshake(b"X-Twisted-Exec-Resume: marks"))
         line = b"X-Twisted-Exec-Resume: " + ResumeTests.answer
         self.backend.protocol.dataReceived(SWITCHED + line + b"\r\n\r\n")
@@ -225,7 +224,7 @@ class LossTests(ProxyTestCase):
     def stop(self) -> tuple[Any, OneConnection]:
         """Stop this hop; return when it is drained, and the connection with its request to the next hop."""
         control = OneConnection()
-        self.locator.endpoints[0] = ("10.0.0.0:1", control)
+        self.admission.endpoints[0] = ("10.0.0.0:1", control)
         return self.sessions.drain(self.clock, 5, "exec-poollet"), control
 
     def test_stopped(self) -> None:
@@ -266,7 +265,7 @@ class LossTests(ProxyTestCase):
 
     def test_all_stop(self) -> None:
         """The Close of a machine's side that stops at the same time, and cannot be asked, still arrives."""
-        self.locator.endpoints.clear()
+        self.admission.endpoints.clear()
         drained = self.sessions.drain(self.clock, 5, "exec-poollet")
         self.clock.advance(STOP_SECONDS / 2)
         close = b"\x88\x06\x03\xf4poll"
@@ -280,7 +279,7 @@ class LossTests(ProxyTestCase):
     def test_ordinary(self) -> None:
         """A session that cannot be resumed waits for nobody."""
         self.backend = OneConnection()
-        self.locator.endpoints[0] = ("10.0.0.0:1", self.backend)
+        self.admission.endpoints[0] = ("10.0.0.0:1", self.backend)
         client = self.switched()
         session = self.sessions.live()[-1]
         client.lose()

@@ -9,10 +9,9 @@ from twisted.python.failure import Failure
 
 from tests.streaming.http.test_upgrade_client import OneConnection
 from tests.streaming.proxy.support import ProxyTestCase
-from twisted_exec.streaming.hop import END_SECONDS
 from twisted_exec.streaming.http.session_requests import SILENCE_SECONDS, SILENT_TURNS
 from twisted_exec.streaming.interfaces import REVOKED, Ending
-from twisted_exec.streaming.proxied import TERMS_SECONDS
+from twisted_exec.streaming.proxied import END_SECONDS, TERMS_SECONDS
 from twisted_exec.wire.session_terms import Right, Terms
 
 
@@ -25,7 +24,7 @@ class TermsTests(ProxyTestCase):
     def change(self, terms: Terms) -> OneConnection:
         """Change the terms of the session; return the connection of the request."""
         control = OneConnection()
-        self.locator.endpoints[0] = ("10.0.0.0:1", control)
+        self.admission.endpoints[0] = ("10.0.0.0:1", control)
         (session,) = self.sessions.live()
         session.hold_to(terms)
         return control
@@ -54,7 +53,7 @@ class TermsTests(ProxyTestCase):
         session.hold_to(Terms(people=2))
         client.send(b"x")
         second = OneConnection()
-        self.locator.endpoints[0] = ("10.0.0.0:1", second)
+        self.admission.endpoints[0] = ("10.0.0.0:1", second)
         self.assertEqual(control.transport.value().count(b"PATCH"), 1)
         control.protocol.dataReceived(self.accepted)
         self.assertIn(b"terms=people%3D2 HTTP", second.transport.value())
@@ -110,7 +109,7 @@ class TermsTests(ProxyTestCase):
         client = self.confirmed(b"")
         self.change(self.observer)
         self.clock.advance(1)
-        self.locator.endpoints[0] = ("10.0.0.0:1", OneConnection())
+        self.admission.endpoints[0] = ("10.0.0.0:1", OneConnection())
         (session,) = self.sessions.live()
         session.end(Ending(REVOKED, "no more"))
         self.clock.pump([SILENCE_SECONDS / SILENT_TURNS] * SILENT_TURNS)
@@ -124,7 +123,7 @@ class TermsTests(ProxyTestCase):
         """If the machine ends the session first, that is the reason; the change is given up."""
         client = self.confirmed(b"")
         control = OneConnection(connected=False)
-        self.locator.endpoints[0] = ("10.0.0.0:1", control)
+        self.admission.endpoints[0] = ("10.0.0.0:1", control)
         (session,) = self.sessions.live()
         session.hold_to(self.observer)
         self.backend.transport.protocol.connectionLost(Failure(ConnectionDone()))

@@ -23,7 +23,7 @@ from twisted_exec.wire.rejoin import Rejoin, received_text
 from twisted_exec.wire.session_terms import Right, Terms
 
 from ..frames import handshake, masked
-from ..proxy.support import SWITCHED, ProxyTestCase
+from ..proxy.support import SWITCHED, ProxyTestCase, ScriptedUpstream
 
 KEY = "k" * 43
 OBSERVER = Terms(right=Right.OBSERVE)
@@ -39,7 +39,7 @@ class RejoinableTestCase(ProxyTestCase):
 
     def setUp(self) -> None:
         super().setUp()
-        self.locator.more = {"resumes": True}
+        self.admission.more = {"resumes": True}
 
     def opened(self, request: bytes = handshake()) -> MemoryClient:
         client = self.ask(request)
@@ -58,7 +58,7 @@ class RejoinableTestCase(ProxyTestCase):
     def lose(self) -> None:
         """Lose the connection to the next hop; the next one is another."""
         lost, self.backend = self.backend, OneConnection()
-        self.locator.endpoints[:] = [("10.0.0.1:1", self.backend)]
+        self.admission.endpoints[:] = [("10.0.0.1:1", self.backend)]
         protocol = lost.transport.protocol or lost.protocol  # the latter until the stream is up
         protocol.connectionLost(Failure(ConnectionLost()))
 
@@ -76,14 +76,14 @@ class OfferTests(RejoinableTestCase):
 
     def test_passed_on(self) -> None:
         """A hop in between passes on what the hop before says, and the answer."""
-        locate = self.locator.locate
+        admit = self.admission.admit
 
         def located(context: RequestContext) -> Any:
             hop = User("hop")
             context.identity = RequestIdentity(User("ann"), hop, b"offer")  # as the gate does
-            return locate(context)
+            return admit(context)
 
-        self.locator.locate = located  # type: ignore[method-assign]
+        self.admission.admit = located  # type: ignore[method-assign]
         client = self.opened()
         self.assertEqual(self.sent(), [b"offer"])
         self.assertIn(NAME + self.answer + b"\r\n", client.received())
@@ -95,7 +95,7 @@ class OfferTests(RejoinableTestCase):
 
     def test_not_offered(self) -> None:
         """Not to other makes, and not for clients that resume their sessions themselves."""
-        self.locator.more = {}
+        self.admission.more = {}
         self.opened()
         self.assertEqual(self.sent(), [])
         self.setUp()
@@ -118,7 +118,7 @@ class OpeningTests(RejoinableTestCase):
     def test_lost_before_last_decision(self) -> None:
         """The stream that the next hop has opened is rejoined."""
         decided: Deferred[None] = Deferred()
-        self.locator.more["confirm"] = lambda: decided
+        self.admission.upstream.decided = lambda: decided
         client = self.opened()
         self.lose()
         decided.callback(None)
@@ -160,17 +160,17 @@ class LostTests(RejoinableTestCase):
         elsewhere = OneConnection()
         self.setUp()
         self.switch(received_text(len(KEYS)).encode())
-        location = self.locator.location()
-        self.locator.renew = lambda _: succeed(location)
+        location = self.admission.location()
+        self.admission.upstream.renewed = lambda _: succeed(location)
         self.client = self.opened_again()
-        self.locator.endpoints = [("10.0.0.9:1", elsewhere)]
-        location = self.locator.location()
+        self.admission.endpoints = [("10.0.0.9:1", elsewhere)]
+        location = self.admission.location()
         self.backend.transport.protocol.connectionLost(Failure(ConnectionLost()))
         self.assertIn(b"key=", elsewhere.transport.value())
 
     def opened_again(self) -> MemoryClient:
         self.backend = OneConnection()
-        self.locator.endpoints[:] = [("10.0.0.1:1", self.backend)]
+        self.admission.endpoints[:] = [("10.0.0.1:1", self.backend)]
         return self.opened()
 
     def test_terms(self) -> None:
@@ -179,7 +179,7 @@ class LostTests(RejoinableTestCase):
         (session,) = self.sessions.live()
         session.hold_to(OBSERVER)
         self.backend = OneConnection()
-        self.locator.endpoints[:] = [("10.0.0.1:1", self.backend)]
+        self.admission.endpoints[:] = [("10.0.0.1:1", self.backend)]
         self.clock.advance(0.1)
         self.assertIn(b"X-Twisted-Exec-Terms: right=observe\r\n", self.backend.transport.value())
         self.switch(received_text(0).encode())
@@ -192,7 +192,7 @@ class LostTests(RejoinableTestCase):
         (session,) = self.sessions.live()
         session.hold_to(OBSERVER)
         self.backend = OneConnection()
-        self.locator.endpoints[:] = [("10.0.0.1:1", self.backend)]
+        self.admission.endpoints[:] = [("10.0.0.1:1", self.backend)]
         self.clock.advance(0.1)
         self.switch(received_text(0).encode(), b"X-Twisted-Exec-Terms: right=observe\r\n", OUTPUT)
         self.assertTrue(self.client.received().endswith(OUTPUT))
@@ -202,7 +202,7 @@ class LostTests(RejoinableTestCase):
         (session,) = self.sessions.live()
         session.hold_to(OBSERVER)
         control = OneConnection()
-        self.locator.endpoints[:] = [("10.0.0.1:1", control)]
+        self.admission.endpoints[:] = [("10.0.0.1:1", control)]
         self.backend.transport.clear()
         self.switch(received_text(len(KEYS)).encode())
         self.client.send(KEYS)
@@ -229,7 +229,7 @@ class LostTests(RejoinableTestCase):
     def test_slow_hop(self) -> None:
         """A hop that many streams rejoin at once gets more time at the next attempt."""
         first, self.backend = self.backend, OneConnection()
-        self.locator.endpoints[:] = [("10.0.0.1:1", self.backend)]
+        self.admission.endpoints[:] = [("10.0.0.1:1", self.backend)]
         self.clock.advance(10)
         self.assertTrue(first.transport.aborted)
         self.clock.advance(0.1)
@@ -242,10 +242,10 @@ class LostTests(RejoinableTestCase):
     def test_slow_handshake(self) -> None:
         """The same for a connection that is not established in time, TLS included."""
         slow, slower = OneConnection(connected=False), OneConnection(connected=False)
-        self.locator.endpoints[:] = [("10.0.0.1:1", slow)]
+        self.admission.endpoints[:] = [("10.0.0.1:1", slow)]
         self.backend.protocol.connectionLost(Failure(ConnectionLost()))
         self.clock.advance(0.1)
-        self.locator.endpoints[:] = [("10.0.0.1:1", slower)]
+        self.admission.endpoints[:] = [("10.0.0.1:1", slower)]
         self.clock.advance(5)
         self.clock.advance(0.1)
         self.clock.advance(8)
@@ -283,15 +283,15 @@ class TurnTests(RejoinableTestCase):
     def setUp(self) -> None:
         super().setUp()
         self.sessions.rejoinings = Openings(at_once=2)
-        self.locator.more["failed"] = Obstacle.POOLLET_FAILED
+        self.admission.upstream = ScriptedUpstream(Obstacle.POOLLET_FAILED)
         machines = []
         for _ in range(5):
             self.backend = OneConnection()
-            self.locator.endpoints[:] = [("10.0.0.1:1", self.backend)]
+            self.admission.endpoints[:] = [("10.0.0.1:1", self.backend)]
             self.client = self.opened()
             machines.append(self.backend)
         self.hop = Restarted()
-        self.locator.endpoints[:] = [("10.0.0.1:1", self.hop)]
+        self.admission.endpoints[:] = [("10.0.0.1:1", self.hop)]
         for machine in machines:
             machine.transport.protocol.connectionLost(Failure(ConnectionLost()))
 
@@ -339,7 +339,7 @@ class WithdrawnTests(RejoinableTestCase):
         super().setUp()
         self.client = self.opened()
         self.machine, self.backend = self.backend, OneConnection()
-        self.locator.endpoints[:] = [("10.0.0.1:1", self.backend)]
+        self.admission.endpoints[:] = [("10.0.0.1:1", self.backend)]
         (session,) = self.sessions.live()
         session.end(Ending(REVOKED, "your role is gone"))
 
@@ -361,10 +361,10 @@ class WithdrawnTests(RejoinableTestCase):
     def test_machine_deleted(self) -> None:
         """A user whose machine or pool is deleted learns it as soon."""
         for number, reason in enumerate((MACHINE_DELETED, POOL_DELETED), 2):
-            self.locator.endpoints[:] = []
+            self.admission.endpoints[:] = []
             self.backend = self.add_backend()
             client = self.opened()
-            self.locator.endpoints[:] = [("10.0.0.1:1", OneConnection())]
+            self.admission.endpoints[:] = [("10.0.0.1:1", OneConnection())]
             *_, session = self.sessions.live()
             session.end(Ending(reason, f"number {number} is deleted"))
             self.assertIn(b"number %d is deleted" % number, client.received())
@@ -386,7 +386,7 @@ class LeaveTests(RejoinableTestCase):
         """The machine's end learns it, and does not wait for this hop."""
         client = self.opened()
         machine, control = self.backend, OneConnection()
-        self.locator.endpoints[:] = [("10.0.0.1:1", control)]
+        self.admission.endpoints[:] = [("10.0.0.1:1", control)]
         client.lose()
         line = control.transport.value().split(b"\r\n")[0]
         self.assertTrue(line.startswith(b"DELETE /backend?x=1&session=s-1&reason=UserLeft"), line)
@@ -398,7 +398,7 @@ class LeaveTests(RejoinableTestCase):
         """The machine's connection may end before the answer to the request."""
         client = self.opened()
         machine, control = self.backend, OneConnection()
-        self.locator.endpoints[:] = [("10.0.0.1:1", control)]
+        self.admission.endpoints[:] = [("10.0.0.1:1", control)]
         client.lose()
         machine.transport.protocol.connectionLost(Failure(ConnectionDone()))
         control.protocol.dataReceived(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
@@ -419,7 +419,7 @@ class MemoryTests(RejoinableTestCase):
         """A session that is over is gone without the garbage collector, also if it was rejoined."""
         for is_rejoined in (False, True):
             self.backend = OneConnection()
-            self.locator.endpoints[:] = [("10.0.0.1:1", self.backend)]
+            self.admission.endpoints[:] = [("10.0.0.1:1", self.backend)]
             client = self.opened()
             if is_rejoined:
                 self.lose()

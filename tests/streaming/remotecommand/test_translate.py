@@ -28,7 +28,7 @@ class WayTests(TranslateTestCase):
         self.assertEqual(self.foreign.asked, [b"websocket", b"SPDY/3.1"])
         self.assertEqual((client.protocol, client.session), (V5, "s-1"))
         self.assertEqual(self.foreign.servers[0].protocol, V4)
-        self.assertEqual(self.locator.located, 2)
+        self.assertEqual(self.admission.located, 2)
 
     def test_in_our_name(self) -> None:
         """The request for SPDY has the hop's own headers and only known query parameters."""
@@ -80,7 +80,7 @@ class WayTests(TranslateTestCase):
         """A next hop that answers the other way with what was not offered speaks none of ours."""
         self.protocols = (OVER_SPDY,)
         self.start(spdy=False)
-        self.locator.endpoint = self.network.endpoint(Site(_Unnamed(self.foreign), self.clock))
+        self.admission.endpoint = self.network.endpoint(Site(_Unnamed(self.foreign), self.clock))
         error = self.refused()
         self.assertEqual(error.code, 400)
 
@@ -125,13 +125,13 @@ class WayTests(TranslateTestCase):
         self.assertEqual(self.refused().code, 502)
 
     def test_nowhere_to_go(self) -> None:
-        """If the locator refuses the second request, the user gets that error."""
-        self.locator.problem = Conflict('machine "vm" is being deleted')
+        """If the admission refuses the second request, the user gets that error."""
+        self.admission.problem = Conflict('machine "vm" is being deleted')
         self.assertEqual(self.refused().code, 409)
 
     def test_not_there(self) -> None:
         """If the next hop does not answer the second request, the user gets a 504."""
-        self.locator.endpoint = self.network.endpoint(_Deaf())
+        self.admission.endpoint = self.network.endpoint(_Deaf())
         connecting = self.ask()
         self.clock.advance(10)
         self.network.pump()
@@ -152,7 +152,7 @@ class WayTests(TranslateTestCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def ask_silent(self) -> Deferred[ConsoleClient]:
-        self.locator.endpoint = self.network.endpoint(Site(_Silent(), self.clock))
+        self.admission.endpoint = self.network.endpoint(Site(_Silent(), self.clock))
         return self.ask()
 
     def test_client_leaves_before(self) -> None:
@@ -167,7 +167,7 @@ class WayTests(TranslateTestCase):
 
     def test_other_subprotocol(self) -> None:
         """A next hop that answers, but with no subprotocol, speaks none of ours."""
-        self.locator.endpoint = self.network.endpoint(Site(_Unnamed(self.foreign), self.clock))
+        self.admission.endpoint = self.network.endpoint(Site(_Unnamed(self.foreign), self.clock))
         self.open()
         self.assertEqual(self.foreign.asked, [b"SPDY/3.1"])
 
@@ -180,14 +180,14 @@ class WayTests(TranslateTestCase):
             (b"/x", {"STDIN", "STDOUT", "RESIZE"}),
         ):
             self.start(query=None)
-            self.locator.streams = None
+            self.admission.streams = None
             self.open(path=path)
             ids = self.foreign.carrier.streams._ids
             self.assertEqual({channel.name for channel in ids}, opened | {"ERROR"}, path)
 
     def test_errors(self) -> None:
         """Errors stay apart from output where the next hop tells them apart."""
-        self.locator.streams = None
+        self.admission.streams = None
         self.open(path=b"/x?stdout=true&stderr=true")
         self.foreign.carrier.send(Channel.STDERR, b"oh")
         self.network.pump()

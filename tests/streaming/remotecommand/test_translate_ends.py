@@ -169,7 +169,7 @@ class EndTests(TranslateTestCase):
     def test_terms_unconfirmed(self) -> None:
         """A session whose next hop still has to confirm a change of terms can end all the same."""
         silent = OneConnection(connected=False)
-        self.locator.control = silent
+        self.admission.control = silent
         self.open()
         (session,) = self.sessions.live()
         session.hold_to(Terms(right=Right.OBSERVE))
@@ -180,7 +180,7 @@ class EndTests(TranslateTestCase):
 
     def test_terms_of_the_session(self) -> None:
         """A change of terms names the session, though its streams are translated."""
-        self.locator.control = control = OneConnection()
+        self.admission.control = control = OneConnection()
         self.open()
         (session,) = self.sessions.live()
         session.hold_to(Terms(right=Right.OBSERVE))

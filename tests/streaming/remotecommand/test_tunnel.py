@@ -23,12 +23,12 @@ from tests.streaming.raw import Raw
 from tests.streaming.remotecommand.translating import Proxying
 from twisted_exec.program.audit import Trail
 from twisted_exec.streaming.context import RequestContext
-from twisted_exec.streaming.hop import HopSettings
 from twisted_exec.streaming.http.responses import Dispatcher, respond_text
 from twisted_exec.streaming.http.site import Request, Site
 from twisted_exec.streaming.http.upgrade_server import requested_protocol, take_over
 from twisted_exec.streaming.interfaces import REVOKED, SHUTTING_DOWN, Ending
-from twisted_exec.streaming.location import IStreamLocator, Location
+from twisted_exec.streaming.location import IStreamAdmission, Location
+from twisted_exec.streaming.proxied import ProxySettings
 from twisted_exec.streaming.proxy import Proxy
 from twisted_exec.streaming.remotecommand.tunnel import LEAVE_SECONDS
 from twisted_exec.streaming.sessions.registry import Sessions
@@ -79,14 +79,14 @@ class OldKubelet(Dispatcher):
             request.channel.transport.loseConnection()
 
 
-@implementer(IStreamLocator)
-class Locator:
+@implementer(IStreamAdmission)
+class Admission:
     """Leads to one place."""
 
     def __init__(self, endpoint: Any) -> None:
         self.endpoint = endpoint
 
-    def locate(self, context: RequestContext) -> Deferred[Location]:
+    def admit(self, context: RequestContext) -> Deferred[Location]:
         context.learn(session="s-1", user="ann", machine="web")
         places = [("the leaf", self.endpoint)]
         return succeed(Location(places, b"/pf", b"leaf", whole=True))
@@ -99,8 +99,10 @@ class TunnelTestCase(SynchronousTestCase):
         self.clock, self.network, self.records = Clock(), MemoryNetwork(), AuditList()
         self.kubelet = OldKubelet()
         self.sessions = Sessions(Trail(self.records, "nodeserver", self.clock))
-        locator = Locator(self.network.endpoint(Site(self.kubelet, self.clock)))
-        proxy = Proxy(locator, HopSettings("nodeserver"), sessions=self.sessions, clock=self.clock)
+        admission = Admission(self.network.endpoint(Site(self.kubelet, self.clock)))
+        proxy = Proxy(
+            admission, ProxySettings("nodeserver"), sessions=self.sessions, clock=self.clock
+        )
         self.entry = self.network.endpoint(Site(Proxying(proxy), self.clock))
         self.frames = wsproto.Connection(ConnectionType.CLIENT)
 

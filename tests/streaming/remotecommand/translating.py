@@ -17,11 +17,11 @@ from tests.streaming.passing import carry
 from twisted_exec.api.status import APIError
 from twisted_exec.program.audit import Trail
 from twisted_exec.streaming.context import RequestContext
-from twisted_exec.streaming.hop import HopSettings
 from twisted_exec.streaming.http.responses import Dispatcher
 from twisted_exec.streaming.http.site import Request, Site
 from twisted_exec.streaming.http.upgrade_client import UpgradeRequest
-from twisted_exec.streaming.location import IStreamLocator, Location, Renewal
+from twisted_exec.streaming.location import IStreamAdmission, Location, Renewal, Upstream
+from twisted_exec.streaming.proxied import ProxySettings
 from twisted_exec.streaming.proxy import Proxy
 from twisted_exec.streaming.remotecommand.client import ConsoleClient, connect
 from twisted_exec.streaming.sessions.registry import Sessions
@@ -30,8 +30,8 @@ from twisted_exec.testing.network import MemoryNetwork
 from twisted_exec.wire.channel import TERMINAL, V5
 
 
-@implementer(IStreamLocator)
-class Locator:
+@implementer(IStreamAdmission)
+class Admission(Upstream):
     """
     Leads to one place, whose path is good for one request.
 
@@ -39,13 +39,14 @@ class Locator:
     """
 
     def __init__(self, endpoint: Any, tokens: set[bytes]) -> None:
+        super().__init__()
         self.endpoint, self.tokens = endpoint, tokens
         self.located = 0
         self.streams: Any = TERMINAL
         self.problem: APIError | None = None
         self.control: Any = None
 
-    def locate(self, context: RequestContext) -> Deferred[Location]:
+    def admit(self, context: RequestContext) -> Deferred[Location]:
         context.learn(session="s-1", user="ann", machine="vm")
         return self._to()
 
@@ -61,16 +62,16 @@ class Locator:
             b"runtime",
             [(b"X-Ours", b"yes")],
             streams=self.streams,
-            renew=lambda reason: self._renew(location, reason),
+            upstream=self,
         )
         return succeed(location)
 
-    def _renew(self, location: Location, reason: Renewal) -> Deferred[Location | None]:
+    async def renew(self, location: Location, reason: Renewal) -> Location:
         if reason is not Renewal.CONTROL:
-            return self._to()
+            return await self._to()
         if self.control is None:
-            return succeed(None)
-        return succeed(replace(location, endpoints=[("the runtime", self.control)]))
+            return location
+        return replace(location, endpoints=[("the runtime", self.control)])
 
 
 class Proxying(Dispatcher):
@@ -101,9 +102,9 @@ class TranslateTestCase(SynchronousTestCase):
         self.foreign = Foreign(self.clock, **more)
         self.sessions = Sessions(Trail(self.records, "poollet", self.clock))
         endpoint = self.network.endpoint(Site(self.foreign, self.clock))
-        self.locator = Locator(endpoint, self.foreign.tokens)
+        self.admission = Admission(endpoint, self.foreign.tokens)
         self.proxy = Proxy(
-            self.locator, HopSettings("poollet"), sessions=self.sessions, clock=self.clock
+            self.admission, ProxySettings("poollet"), sessions=self.sessions, clock=self.clock
         )
         self.proxying = Proxying(self.proxy)
         self.entry = self.network.endpoint(Site(self.proxying, self.clock))

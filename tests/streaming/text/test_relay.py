@@ -18,7 +18,7 @@ from tests.audits import AuditList
 from tests.retained import growth
 from tests.streaming.http.test_upgrade_client import OneConnection
 from tests.streaming.passing import carry
-from tests.streaming.proxy.support import Locator
+from tests.streaming.proxy.support import Admission, ScriptedUpstream
 from tests.streaming.text.test_download import CHUNKED, chunk
 from twisted_exec.api.obstacles import Obstacle
 from twisted_exec.api.status import BadGateway, Forbidden, NotFound, Unauthorized
@@ -54,11 +54,11 @@ class RelayCase(SynchronousTestCase):
         self.clock = Clock()
         self.records = AuditList()
         self.sessions = Sessions(Trail(self.records, "poollet", self.clock))
-        self.locator = Locator()
-        self.locator.path = b"/log/T?follow=true"
+        self.admission = Admission()
+        self.admission.path = b"/log/T?follow=true"
         self.backend = self.add_backend()
         relay = Relay(
-            self.locator,
+            self.admission,
             sessions=self.sessions,
             clock=self.clock,
             answer_seconds=self.answer_seconds,
@@ -69,7 +69,7 @@ class RelayCase(SynchronousTestCase):
 
     def add_backend(self, connected: bool = True) -> OneConnection:
         backend = OneConnection(connected)
-        self.locator.endpoints.append((f"10.0.0.{len(self.locator.endpoints)}:1", backend))
+        self.admission.endpoints.append((f"10.0.0.{len(self.admission.endpoints)}:1", backend))
         return backend
 
     def ask(self, *lines: bytes) -> MemoryClient:
@@ -104,7 +104,7 @@ class PassTests(RelayCase):
 
     def test_request(self) -> None:
         """
-        The backend gets the locator's request and the session id, and nothing of the client's.
+        The backend gets the admission's request and the session id, and nothing of the client's.
         """
         self.ask(b"Authorization: Bearer secret", b"X-Remote-User: root", b"Cookie: a=b")
         self.assertEqual(
@@ -149,7 +149,7 @@ class PassTests(RelayCase):
         self.assertTrue(self.backend.transport.aborted)
         self.assertEqual((self.end()["reason"], self.end()["code"]), ("client closed", 499))
         self.setUp()
-        self.locator.waiting = Deferred()
+        self.admission.waiting = Deferred()
         self.ask().lose()
         self.assertEqual(self.end()["code"], 499)
 
@@ -163,7 +163,7 @@ class PassTests(RelayCase):
 
     def test_second_address(self) -> None:
         """If one address refuses the connection, the next is tried."""
-        self.locator.endpoints.clear()
+        self.admission.endpoints.clear()
         first, self.backend = self.add_backend(connected=False), self.add_backend()
         client = self.ask()
         first.connecting.errback(error.ConnectionRefusedError())
@@ -266,7 +266,7 @@ class SilentTests(RelayCase):
 
     def test_ended_while_connecting(self) -> None:
         """A download can also be ended before a backend is connected."""
-        self.locator.endpoints.clear()
+        self.admission.endpoints.clear()
         self.add_backend(connected=False)
         client = self.ask()
         self.sessions.end(lambda _: True, Ending(REVOKED, "ann may not"))
@@ -293,11 +293,11 @@ class RefuseTests(RelayCase):
         self.assertEqual(self.end()["code"], answer.code)
         return answer
 
-    def test_locator(self) -> None:
-        """The locator's refusal reaches the client unchanged."""
+    def test_admission(self) -> None:
+        """The admission's refusal reaches the client unchanged."""
         for problem in (Unauthorized(), Forbidden("ann may not"), NotFound("machines", "vm")):
             self.setUp()
-            self.locator.problem = problem
+            self.admission.problem = problem
             self.assertEqual(self.refused(self.ask()).code, problem.code)
             self.assertIsNone(self.backend.protocol)
 
@@ -321,7 +321,7 @@ class RefuseTests(RelayCase):
             (b"HTTP/1.1 200 X\r\nContent-Type: text/html\r\n", 502, "status code 200, and no log"),
         ):
             self.setUp()
-            self.locator.more = {"failed": Obstacle.POOLLET_FAILED}
+            self.admission.upstream = ScriptedUpstream(Obstacle.POOLLET_FAILED)
             client = self.ask()
             self.answer(head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
             answer = self.refused(client)
@@ -333,10 +333,10 @@ class RefuseTests(RelayCase):
             self.assertTrue(self.backend.transport.aborted)
 
     def test_meaning(self) -> None:
-        """The locator may replace the backend's refusal, also that of a 401."""
+        """The admission may replace the backend's refusal, also that of a 401."""
         for code in (401, 403, 429):
             self.setUp()
-            self.locator.more = {"refusal": lambda error: BadGateway(f"it said {error.code}")}
+            self.admission.upstream.meaning = lambda error: BadGateway(f"it said {error.code}")
             client = self.ask()
             self.answer(b"HTTP/1.1 %d X\r\nContent-Length: 2\r\n\r\nno" % code)
             answer = self.refused(client)
@@ -345,7 +345,7 @@ class RefuseTests(RelayCase):
 
     def test_down(self) -> None:
         """A refused connection is a 502, a missing answer a 504."""
-        self.locator.endpoints.clear()
+        self.admission.endpoints.clear()
         self.add_backend(connected=False).connecting.errback(error.ConnectionRefusedError())
         self.assertEqual(self.refused(self.ask()).code, 502)
         self.setUp()
@@ -366,7 +366,7 @@ class RetainedTests(RelayCase):
 
     def check(self, name: object, act: Callable[[], object] = lambda: None, code: int = 0) -> None:
         def refuse() -> None:
-            self.locator.endpoints.clear()
+            self.admission.endpoints.clear()
             self.backend = self.add_backend()
             self.records.clear()
             client = self.ask()
@@ -378,14 +378,14 @@ class RetainedTests(RelayCase):
             self.clock.advance(600)
 
         with self.subTest(name):
-            beside = [self.clock, self.records, self.locator]
+            beside = [self.clock, self.records, self.admission]
             self.assertEqual(growth(self.server, refuse, beside=beside), 0)
 
     def test_here(self) -> None:
         """The hop itself refuses the request."""
-        for self.locator.problem in (Forbidden("no"), NotFound("machines", "vm")):
-            self.check(self.locator.problem, code=self.locator.problem.code)
-        self.locator.problem = None
+        for self.admission.problem in (Forbidden("no"), NotFound("machines", "vm")):
+            self.check(self.admission.problem, code=self.admission.problem.code)
+        self.admission.problem = None
         self.sessions.limits = SessionLimits(0, 0)
         self.check("too many sessions", code=429)
 

@@ -39,11 +39,11 @@ class ResumedCase(RelayCase):
         super().setUp()
         self.registry = new_registry(process=False)
         self.sessions.metrics = SessionMetrics(self.registry)
-        self.locator.path = b"/log/T"
+        self.admission.path = b"/log/T"
         self.select(follow=True)
 
     def select(self, **options: Any) -> None:
-        self.locator.more = {"log": LogOptions(**options)}
+        self.admission.more = {"log": LogOptions(**options)}
 
     def begin(self, framing: Framing | None = None) -> None:
         """The backend's head."""
@@ -58,7 +58,7 @@ class ResumedCase(RelayCase):
 
     def next_backend(self, connected: bool = True) -> None:
         """The backend of the next attempt."""
-        self.locator.endpoints.clear()
+        self.admission.endpoints.clear()
         self.backend = self.add_backend(connected)
 
     def outages(self) -> tuple[float | None, float | None]:
@@ -203,10 +203,10 @@ class ContinueTests(ResumedCase):
         """A log that ended leaves no reference cycle behind, also during an outage."""
 
         def refused() -> None:
-            self.locator.problem = ServiceUnavailable("vm is not running yet")
+            self.admission.problem = ServiceUnavailable("vm is not running yet")
             self.lose()
             self.clock.pump([0.1] * 5)
-            self.locator.problem = None  # its traceback has the log
+            self.admission.problem = None  # its traceback has the log
 
         for meanwhile in (lambda: None, self.lose, refused):
             self.setUp()
@@ -276,15 +276,15 @@ class OutageTests(ResumedCase):
         """Refusals are retried, ever less often, and for a minute."""
         client = self.following()
         self.lose()
-        self.locator.problem = ServiceUnavailable("vm is not running yet")
+        self.admission.problem = ServiceUnavailable("vm is not running yet")
         located: list[float] = []
-        locate = self.locator.locate
+        admit = self.admission.admit
 
         def noted(context: RequestContext) -> Deferred[Location]:
             located.append(self.clock.seconds())
-            return locate(context)
+            return admit(context)
 
-        self.locator.locate = noted  # type: ignore[method-assign]
+        self.admission.admit = noted  # type: ignore[method-assign]
         self.wait(59)
         self.assertEqual(client.received(), b"")
         self.assertLess(located[0], 0.2)
@@ -307,9 +307,9 @@ class OutageTests(ResumedCase):
         """A machine that is created again meanwhile ends the outage."""
         client = self.following()
         self.lose()
-        self.locator.problem = NotFound("machines", "vm")
+        self.admission.problem = NotFound("machines", "vm")
         self.wait(30)
-        self.locator.problem = None
+        self.admission.problem = None
         self.next_backend()
         self.wait(1)
         self.begin()
@@ -319,7 +319,7 @@ class OutageTests(ResumedCase):
     def test_withdrawn(self) -> None:
         """A user who may not read the log any more is told so at once."""
         client = self.following()
-        self.locator.problem = Forbidden("ann may not")
+        self.admission.problem = Forbidden("ann may not")
         self.lose()
         self.wait(0.2)
         self.assertIn(b"[twisted-exec: AuthorizationWithdrawn: ann may not]", client.received())
@@ -329,17 +329,17 @@ class OutageTests(ResumedCase):
     def test_starting_server(self) -> None:
         """A 403 without causes may come from an API server that is starting: it is final after some seconds."""
         client = self.following()
-        self.locator.problem = APIError("forbidden", code=403, reason="Forbidden")
+        self.admission.problem = APIError("forbidden", code=403, reason="Forbidden")
         self.lose()
         self.wait(9)
         self.assertEqual(client.received(), b"")
-        self.locator.problem = None
+        self.admission.problem = None
         self.next_backend()
         self.wait(1)
         self.begin()
         self.answer(self.frame(b"two\n", 8))
         self.assertEqual(client.received(), b"4\r\ntwo\n\r\n")
-        self.locator.problem = APIError("forbidden", code=403, reason="Forbidden")
+        self.admission.problem = APIError("forbidden", code=403, reason="Forbidden")
         self.lose()
         self.wait(12)
         self.assertIn(b"[twisted-exec: AuthorizationWithdrawn: forbidden]", client.received())
@@ -358,14 +358,14 @@ class OutageTests(ResumedCase):
         client = self.following()
         self.lose()
         self.next_backend()
-        locate = self.locator.locate
+        admit = self.admission.admit
 
         def other(context: RequestContext) -> Deferred[Location]:
-            location = locate(context)
+            location = admit(context)
             context.learn(uid="another")
             return location
 
-        self.locator.locate = other  # type: ignore[method-assign]
+        self.admission.admit = other  # type: ignore[method-assign]
         self.wait(2)
         self.assertIsNone(self.backend.protocol)
         client.lose()
@@ -409,7 +409,7 @@ class OutageTests(ResumedCase):
     def test_bug(self) -> None:
         """An unexpected error ends the log instead of leaving it open for ever."""
         client = self.following()
-        self.locator.problem = ZeroDivisionError("oops")
+        self.admission.problem = ZeroDivisionError("oops")
         self.lose()
         self.wait(0.2)
         self.assertIn(b"[twisted-exec: InternalError: internal error]", client.received())

@@ -32,7 +32,7 @@ from twisted_exec.auth.dispatcher import GatedRoutes
 from twisted_exec.auth.subresources import EXEC, LOG
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.routes import RouteMatch
-from twisted_exec.streaming.location import IStreamLocator, Location
+from twisted_exec.streaming.location import IStreamAdmission, Location
 from twisted_exec.streaming.proxy import Proxy
 from twisted_exec.streaming.text.relay import Relay
 
@@ -42,23 +42,23 @@ _WORDS = {b"POST": "create", b"PUT": "replace", b"PATCH": "patch", b"DELETE": "d
 _OPTIONS = "--read-only, --force, --reason TEXT and --record or --record=INPUT"
 
 
-@implementer(IStreamLocator)
+@implementer(IStreamAdmission)
 class MachineOfPod:
-    """Locates the machine that a Pod shows."""
+    """Admits users to the machine that a Pod shows."""
 
-    def __init__(self, machines: Mapping[Dialect, IStreamLocator]) -> None:
+    def __init__(self, machines: Mapping[Dialect, IStreamAdmission]) -> None:
         self._machines = {
             machine_kind(dialect).resource: each for dialect, each in machines.items()
         }
 
-    def locate(self, context: RequestContext) -> Deferred[Location]:
-        return Deferred.fromCoroutine(self._locate(context))
+    def admit(self, context: RequestContext) -> Deferred[Location]:
+        return Deferred.fromCoroutine(self._admit(context))
 
-    async def _locate(self, context: RequestContext) -> Location:
+    async def _admit(self, context: RequestContext) -> Location:
         target = context.target
         resource = target.kind.resource
         try:
-            location: Location = await self._machines[resource].locate(context)
+            location: Location = await self._machines[resource].admit(context)
         except NotFound as error:
             # The user asked for a Pod. If only the pool of its machine is missing, the error stays.
             if error.details.get("kind") != resource.plural:
@@ -68,17 +68,17 @@ class MachineOfPod:
         return location
 
 
-@implementer(IStreamLocator)
-class MachinePodLocator:
-    """Locates the poollet for ``.../pods/NAME/attach`` and ``.../pods/NAME/exec``."""
+@implementer(IStreamAdmission)
+class MachinePodAdmission:
+    """Admits users to ``.../pods/NAME/attach`` and ``.../pods/NAME/exec``."""
 
-    def __init__(self, machines: IStreamLocator) -> None:
+    def __init__(self, machines: IStreamAdmission) -> None:
         self._machines = machines
 
-    def locate(self, context: RequestContext) -> Deferred[Location]:
-        return Deferred.fromCoroutine(self._locate(context))
+    def admit(self, context: RequestContext) -> Deferred[Location]:
+        return Deferred.fromCoroutine(self._admit(context))
 
-    async def _locate(self, context: RequestContext) -> Location:
+    async def _admit(self, context: RequestContext) -> Location:
         *_, pod, subresource = context.segments
         query = query_of(context)
         command = query.texts("command") if subresource == "exec" else []
@@ -96,7 +96,7 @@ class MachinePodLocator:
         if console.record is not None:
             context.demanded_input = recorded_input(console.record)
         # Authorize first: an unauthorized client must learn nothing else.
-        location: Location = await self._machines.locate(context)
+        location: Location = await self._machines.admit(context)
         check_container(query)
         if subresource == "exec" and console.problem:
             known = f"the command {CONSOLE} {console.problem}; its options are {_OPTIONS}"

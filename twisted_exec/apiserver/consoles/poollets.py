@@ -31,7 +31,7 @@ from twisted_exec.api.status import (
 )
 from twisted_exec.auth.subresources import Subresource, SubresourceOptions
 from twisted_exec.storage.interfaces import IStorage
-from twisted_exec.streaming.location import Location
+from twisted_exec.streaming.location import Location, Upstream
 from twisted_exec.tls.client import ClientCredentials
 from twisted_exec.tls.endpoints import client_endpoint
 from twisted_exec.tls.errors import OtherName, TLSConfigError
@@ -59,6 +59,18 @@ class Backend:
     seconds: float = 5.0
     pools_named: bool = True
     spares: SpareConnections | None = None
+
+
+class PoolletUpstream(Upstream):
+    """The poollet of a pool as the next hop."""
+
+    def __init__(self, what: Subresource, pool: str) -> None:
+        unknown = None
+        if what.lacking:
+            unknown = NotImplementedByBackend(
+                f'the poollet of pool "{pool}" does not serve {what.lacking}'
+            )
+        super().__init__(Obstacle.POOLLET_FAILED, unknown)
 
 
 class Poollets:
@@ -109,14 +121,8 @@ class Poollets:
         :param stale: as for :func:`read`.
         """
         pool = await self.pool(namespace, machine, pool_name, stale=stale)
-        location = self.at(pool, path)
-        unknown = None
-        if what.lacking:
-            unknown = NotImplementedByBackend(
-                f'the poollet of pool "{pool_name}" does not serve {what.lacking}'
-            )
-        headers = options.answer_headers
-        return replace(options.at(location), unknown_path=unknown, answer_headers=headers)
+        location = replace(self.at(pool, path), upstream=PoolletUpstream(what, pool_name))
+        return replace(options.at(location), answer_headers=options.answer_headers)
 
     def at(self, pool: Object, path: str) -> Location:
         """
@@ -140,7 +146,6 @@ class Poollets:
         first = next(iter(endpoints))
         return Location(
             endpoints=[(f'pool "{name}" at {at}', to) for at, to in endpoints.items()],
-            failed=Obstacle.POOLLET_FAILED,
             path=path.encode("ascii"),
             host=first.encode("ascii" if first.isascii() else "idna"),
             streams=TERMINAL,

@@ -23,7 +23,7 @@ from twisted_exec.storage.interfaces import IStorage
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.routes import RouteMatch
 from twisted_exec.streaming.http.upgrade_server import requested_protocol
-from twisted_exec.streaming.location import IStreamLocator, Location
+from twisted_exec.streaming.location import IStreamAdmission, Location
 from twisted_exec.streaming.text.relay import Relay
 
 PROXY = "proxy"
@@ -40,10 +40,10 @@ PROXY_PATHS = (
 """Paths of a kubelet that are proxied."""
 
 
-@implementer(IStreamLocator)
-class NodeProxyLocator:
+@implementer(IStreamAdmission)
+class NodeProxyAdmission:
     """
-    Locates the kubelet for ``.../nodes/NAME/proxy/PATH``.
+    Admits users to ``.../nodes/NAME/proxy/PATH``.
 
     Only the paths in :data:`PROXY_PATHS` are proxied, and only reads: otherwise the right to
     ``get`` would include running commands.
@@ -55,10 +55,10 @@ class NodeProxyLocator:
         self._gate, self._storage, self._kubelets = gate, storage, kubelets
         self._reactor, self._limits = reactor, limits
 
-    def locate(self, context: RequestContext) -> Deferred[Location]:
-        return Deferred.fromCoroutine(self._locate(context))
+    def admit(self, context: RequestContext) -> Deferred[Location]:
+        return Deferred.fromCoroutine(self._admit(context))
 
-    async def _locate(self, context: RequestContext) -> Location:
+    async def _admit(self, context: RequestContext) -> Location:
         target, request = context.target, context.request
         context.learn(pool=target.name)
         with self._limits.short(context.user):

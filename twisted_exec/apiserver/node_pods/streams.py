@@ -26,7 +26,7 @@ from twisted_exec.auth.gate import Gate
 from twisted_exec.storage.interfaces import IStorage
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.routes import RouteMatch
-from twisted_exec.streaming.location import IStreamLocator, Location
+from twisted_exec.streaming.location import IStreamAdmission, Location
 from twisted_exec.streaming.proxy import Proxy
 from twisted_exec.streaming.text.relay import Relay
 
@@ -35,9 +35,9 @@ _WORDS = (("stdin", "input"), ("stdout", "output"), ("stderr", "error"), ("tty",
 """Stream options: the API server's name and the kubelet's, which accepts only ``1`` for true."""
 
 
-@implementer(IStreamLocator)
-class NodePodLocator:
-    """Locates the kubelet for ``.../pods/NAME/SUBRESOURCE``."""
+@implementer(IStreamAdmission)
+class NodePodAdmission:
+    """Admits users to ``.../pods/NAME/SUBRESOURCE``."""
 
     def __init__(
         self,
@@ -51,10 +51,10 @@ class NodePodLocator:
         self._kubelets, self._reactor = kubelets, reactor
         self._limits = limits
 
-    def locate(self, context: RequestContext) -> Deferred[Location]:
-        return Deferred.fromCoroutine(self._locate(context))
+    def admit(self, context: RequestContext) -> Deferred[Location]:
+        return Deferred.fromCoroutine(self._admit(context))
 
-    async def _locate(self, context: RequestContext) -> Location:
+    async def _admit(self, context: RequestContext) -> Location:
         with self._limits.short(context.user):
             return await self._locate_target(context, context.target)
 

@@ -21,7 +21,7 @@ from twisted_exec.nodeserver.kubelet_api.routes import (
 from twisted_exec.nodeserver.kubelet_api.streams import ALL_STREAMS, ANSWER_SECONDS, STREAMS
 from twisted_exec.program.tasks import as_deferred
 from twisted_exec.streaming.context import RequestContext
-from twisted_exec.streaming.location import IStreamLocator, Location
+from twisted_exec.streaming.location import IStreamAdmission, Location
 from twisted_exec.streaming.text.relay import Relay
 
 
@@ -48,11 +48,11 @@ def options_of(args: Args, pod: str) -> LogOptions:
     return replace(options, stream=None) if options.stream == ALL_STREAMS else options
 
 
-@implementer(IStreamLocator)
+@implementer(IStreamAdmission)
 @dataclass(frozen=True)
-class PodLogLocator:
+class PodLogAdmission:
     """
-    Finds the log of a Pod's container in its leaf.
+    Admits users to the log of a Pod's container in its leaf.
 
     The options are parsed and rebuilt, without those that a client must not set (such as skipping
     TLS verification).
@@ -64,7 +64,7 @@ class PodLogLocator:
     hop: KubeletCollaborators
 
     @as_deferred
-    async def locate(self, context: RequestContext) -> Location:
+    async def admit(self, context: RequestContext) -> Location:
         target, pod = await find(self.hop, context)
         options = options_of(context.request.args, target.pod).query()
         query = b"container=" + quote_plus(target.container).encode("ascii")
@@ -80,9 +80,9 @@ def log_routes(hop: KubeletCollaborators) -> list[Route]:
         "connect_seconds": hop.connect_seconds,
         "tells_loss": True,
     }
-    locator = PodLogLocator(hop)
-    reading = Relay(locator, **about, answer_seconds=ANSWER_SECONDS)
-    following = Relay(locator, **about, answer_seconds=None, keeps_connections=False)
+    admission = PodLogAdmission(hop)
+    reading = Relay(admission, **about, answer_seconds=ANSWER_SECONDS)
+    following = Relay(admission, **about, answer_seconds=None, keeps_connections=False)
 
     async def answer(context: RequestContext) -> None:
         relay = following if follows(context.request.args) else reading

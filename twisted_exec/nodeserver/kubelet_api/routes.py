@@ -35,7 +35,7 @@ from twisted_exec.api.status import (
 from twisted_exec.auth.dispatcher import GatedDispatcher, GatedEndpoint, GatedRoutes, Handler
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
-from twisted_exec.kube.upstream import CONNECT_SECONDS, Upstream
+from twisted_exec.kube.upstream import CONNECT_SECONDS, ServerUpstream
 from twisted_exec.nodeserver.interfaces import ILeaf, ILeaves, IRootPods, LeafPod
 from twisted_exec.nodeserver.kubelet_api.gate import NodeAccess, subresources_of, verb_of
 from twisted_exec.nodeserver.recordings.service import PodRecordings
@@ -44,6 +44,7 @@ from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.responses import respond, respond_status, respond_text
 from twisted_exec.streaming.http.routes import RouteMatch
 from twisted_exec.streaming.http.site import Request
+from twisted_exec.streaming.http.upgrade_client import UpgradeRefused
 from twisted_exec.streaming.location import Location
 from twisted_exec.streaming.sessions.registry import Sessions
 from twisted_exec.wire.channel import Channel
@@ -192,7 +193,7 @@ def _refuse(request: Request, error: APIError) -> None:
 
 @dataclass(frozen=True)
 class KubeletCollaborators:
-    """The collaborators of routes and locators."""
+    """The collaborators of routes and admissions."""
 
     access: NodeAccess
     root_pods: IRootPods
@@ -270,7 +271,7 @@ async def find(hop: KubeletCollaborators, context: RequestContext) -> tuple[Kube
     try:
         leaf_pod = await leaf.pod(root)
     except APIError as error:
-        raise refused(error, leaf) from None
+        raise explained(error, leaf) from None
     is_gone = was_seen and hop.root_pods.by_uid(uid) is None
     if is_gone or hop.leaves.of_node(node) is not leaf:
         # The Pod was deleted meanwhile, when there was no session yet to end.
@@ -286,22 +287,31 @@ async def to_leaf(
     streams: Collection[Channel] | None = None,
 ) -> Location:
     """Return the location of a subresource of a leaf's Pod, with our current credentials."""
-    leaf = pod.leaf
-    way = Upstream(leaf.config, f'leaf "{leaf.name}"', hop.clock)
+    leaf, at = pod.leaf, path(pod.namespace, pod.name, subresource)
+    upstream = LeafUpstream(leaf, hop.clock, at, query=query, streams=streams)
     try:
-        location = await way.to(
-            path(pod.namespace, pod.name, subresource), query=query, streams=streams
-        )
+        location = await upstream.locate()
     except KubeConfigError as error:
         _log.warn("no credentials for leaf {leaf}: {why}", leaf=leaf.name, why=str(error))
         raise ServiceUnavailable(
             f'the credentials for leaf "{leaf.name}" cannot be used; the node server\'s log says why'
         ) from None
     # An upstream does not know which requests for streams its server understands.
-    return replace(location, whole=True, ends_here=True, refusal=lambda error: refused(error, leaf))
+    return replace(location, whole=True, ends_here=True)
 
 
-def refused(error: APIError, leaf: ILeaf) -> APIError:
+class LeafUpstream(ServerUpstream):
+    """The API server of a leaf as the next hop."""
+
+    def __init__(self, leaf: ILeaf, reactor: Any, path: str, **request: Any) -> None:
+        super().__init__(leaf.config, f'leaf "{leaf.name}"', reactor, path, **request)
+        self._leaf = leaf
+
+    def error_of(self, refused: UpgradeRefused) -> APIError:
+        return explained(refused.as_api_error(), self._leaf)
+
+
+def explained(error: APIError, leaf: ILeaf) -> APIError:
     """
     Translate a leaf's refusal for the client, if it is about our credentials.
 

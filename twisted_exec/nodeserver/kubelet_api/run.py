@@ -9,7 +9,7 @@ from twisted.internet.interfaces import IReactorTime
 
 from twisted_exec.api.status import APIError, BadGateway, InternalError
 from twisted_exec.nodeserver.kubelet_api.routes import KubeletCollaborators, Route, of_pod
-from twisted_exec.nodeserver.kubelet_api.streams import ANSWER_SECONDS, locate
+from twisted_exec.nodeserver.kubelet_api.streams import ANSWER_SECONDS, admit_run
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.responses import outcome, respond
 from twisted_exec.streaming.http.upgrade_client import (
@@ -63,7 +63,7 @@ def run_routes(hop: KubeletCollaborators) -> list[Route]:
 
 
 async def _run(hop: KubeletCollaborators, context: RequestContext) -> None:
-    location = await locate(hop, context)
+    location = await admit_run(hop, context)
     session = context.open_session(hop.sessions)
     command = LeafCommand(hop.clock, hop.connect_seconds)
     try:
@@ -145,8 +145,7 @@ class LeafCommand(SessionStream):
                 )
                 chosen = attempt.chosen(upgraded)
             except UpgradeRefused as answer:
-                error = answer.as_api_error()
-                refused = location.refusal(error) if location.refusal else error
+                refused = location.upstream.error_of(answer)
                 if not is_protocol_refusal(answer):
                     raise refused from None
             except OtherProtocol as problem:

@@ -31,10 +31,10 @@ from twisted_exec.nodeserver.kubelet_api.routes import (
 )
 from twisted_exec.program.tasks import as_deferred
 from twisted_exec.streaming.context import RequestContext
-from twisted_exec.streaming.hop import HopSettings
 from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.http.upgrade_server import requested_protocol
-from twisted_exec.streaming.location import IStreamLocator, Location
+from twisted_exec.streaming.location import IStreamAdmission, Location
+from twisted_exec.streaming.proxied import ProxySettings
 from twisted_exec.streaming.proxy import Proxy
 from twisted_exec.streaming.remotecommand.carriers import require_upgrade
 from twisted_exec.streaming.remotecommand.translate import requested_channels
@@ -52,15 +52,15 @@ ALL_STREAMS = "All"
 STREAMS = (ALL_STREAMS, "Stdout", "Stderr")
 
 
-@implementer(IStreamLocator)
+@implementer(IStreamAdmission)
 @dataclass(frozen=True)
-class PodLocator:
-    """Finds the stream of a Pod in its leaf."""
+class PodAdmission:
+    """Admits users to a stream of a Pod in its leaf."""
 
     hop: KubeletCollaborators
 
     @as_deferred
-    async def locate(self, context: RequestContext) -> Location:
+    async def admit(self, context: RequestContext) -> Location:
         is_sent = bool(context.subject.reason)
         if not is_sent:
             context.learn(reason=reason_of_command(_command(context.request)))
@@ -106,8 +106,8 @@ def _command(request: Request) -> list[str]:
 def stream_routes(hop: KubeletCollaborators) -> list[Route]:
     """Return the kubelet's routes that open a stream, except ``/run``."""
     proxy = Proxy(
-        PodLocator(hop),
-        HopSettings(
+        PodAdmission(hop),
+        ProxySettings(
             HOP,
             connect_seconds=hop.connect_seconds,
             answer_seconds=ANSWER_SECONDS,
@@ -125,7 +125,7 @@ def stream_routes(hop: KubeletCollaborators) -> list[Route]:
     ]
 
 
-async def locate(hop: KubeletCollaborators, context: RequestContext) -> Location:
+async def admit_run(hop: KubeletCollaborators, context: RequestContext) -> Location:
     target, pod = await find(hop, context)
     hop.check_reason(context)
     if hop.recordings is not None and hop.recordings.selects(pod.root):

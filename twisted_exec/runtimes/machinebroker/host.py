@@ -28,9 +28,9 @@ from twisted_exec.runtimes.machinebroker.settings import Settings
 from twisted_exec.runtimes.machinebroker.space_target import SpaceTarget
 from twisted_exec.runtimes.machinebroker.streams import (
     HOP,
-    BrokerLocator,
+    BrokerAdmission,
     BrokerRoutes,
-    TargetUpstream,
+    Target,
 )
 from twisted_exec.runtimes.machinebroker.tokens import Tokens, key_of, new_key
 from twisted_exec.runtimes.serving.options import Listening
@@ -86,9 +86,9 @@ class BrokerHost(StreamHost):
         self._watching = TargetWatching(self.broker)
         # The control plane of a Space may disappear and leave sessions behind.
         ends_here = target is not None
-        upstream = TargetUpstream(config, settings.place, settings.identity, reactor, ends_here)
+        server = Target(config, settings.place, settings.identity, reactor, ends_here)
         self.streams = BrokerStreamServer(
-            settings, self._listening, audit, reactor, upstream, self.broker, self._tokens
+            settings, self._listening, audit, reactor, server, self.broker, self._tokens
         )
         self._serve(self.broker, target=self.broker.check, classes=self._probe_classes)
         if self._leases is not None:
@@ -216,11 +216,11 @@ class BrokerStreamServer(TokenServer):
         listening: Listening,
         audit: IAuditSink,
         reactor: Any,
-        upstream: TargetUpstream,
+        target: Target,
         broker: MachineBroker,
         tokens: Tokens,
     ) -> None:
-        self._upstream, self._broker, self._tokens = upstream, broker, tokens
+        self._target, self._broker, self._tokens = target, broker, tokens
         super().__init__(
             listening,
             audit,
@@ -233,12 +233,12 @@ class BrokerStreamServer(TokenServer):
 
     def make_routes(self) -> ServerRoutes:
         origins = self.listening.allowed_origins
-        arguments = self._upstream, self._broker.cache, self._tokens, origins
+        arguments = self._target, self._broker.cache, self._tokens, origins
         return BrokerRoutes(
             self,
-            self._upstream,
+            self._target,
             self._tokens,
-            BrokerLocator(*arguments),
-            BrokerLocator(*arguments, what=LOG),
-            BrokerLocator(*arguments, what=SCREEN),
+            BrokerAdmission(*arguments),
+            BrokerAdmission(*arguments, what=LOG),
+            BrokerAdmission(*arguments, what=SCREEN),
         )

@@ -24,8 +24,7 @@ from twisted_exec.api.status import (
 from twisted_exec.auth.subresources import EXEC, LOG, SCREEN, Subresource
 from twisted_exec.iri.request_cache import Grant
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
-from twisted_exec.kube.upstream import CONNECT_SECONDS
-from twisted_exec.kube.upstream import Upstream as ServerWay
+from twisted_exec.kube.upstream import CONNECT_SECONDS, ServerUpstream
 from twisted_exec.program.tasks import as_deferred
 from twisted_exec.runtimes.machinebroker.machine_cache import MachineCache
 from twisted_exec.runtimes.machinebroker.objects import CachedMachine
@@ -33,14 +32,14 @@ from twisted_exec.runtimes.machinebroker.place import BrokerIdentity, BrokerPlac
 from twisted_exec.runtimes.machinebroker.tokens import TokenClaim, Tokens
 from twisted_exec.runtimes.serving.server import ServerRoutes, header_text
 from twisted_exec.streaming.context import RequestContext, on_record
-from twisted_exec.streaming.hop import HopSettings
 from twisted_exec.streaming.http.cross_site import refuse_other_sites
 from twisted_exec.streaming.http.responses import respond_json
 from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.http.upgrade_client import UpgradeRefused, UpgradeRequest, ask_first
 from twisted_exec.streaming.http.upgrade_server import requested_protocol
 from twisted_exec.streaming.interfaces import UID_HEADER, USER_HEADER, Ending
-from twisted_exec.streaming.location import IStreamLocator, Location
+from twisted_exec.streaming.location import IStreamAdmission, Location, Upstream
+from twisted_exec.streaming.proxied import ProxySettings
 from twisted_exec.streaming.proxy import Proxy
 from twisted_exec.streaming.sessions.hop_messages import (
     ending_query,
@@ -91,8 +90,8 @@ def find(
 
 
 @dataclass(frozen=True)
-class TargetUpstream:
-    """The target as the next hop."""
+class Target:
+    """The API server of the target cluster."""
 
     config: Callable[[], ClientConfig]
     place: BrokerPlace
@@ -109,9 +108,11 @@ class TargetUpstream:
         """
         place, acting = self.place, self.identity.acting_as(grant.user)
         path = place.machines.path(place.namespace, grant.machine_id, subresource)
-        server = ServerWay(self.config, "the target cluster", self.reactor)
+        upstream = ServerUpstream(
+            self.config, "the target cluster", self.reactor, path, acting=acting, streams=TERMINAL
+        )
         try:
-            location = await server.to(path, acting=acting, streams=TERMINAL)
+            location = await upstream.locate()
             headers = (*location.headers, *reason_headers(reason))
             # A hop that reports ends itself reports a loss as an end, too.
             resumes = subresource == EXEC.name and not self.ends_here
@@ -120,12 +121,12 @@ class TargetUpstream:
             raise BadGateway("this broker has no credentials for the target cluster") from None
 
 
-@implementer(IStreamLocator)
+@implementer(IStreamAdmission)
 @dataclass(frozen=True)
-class BrokerLocator:
-    """Locates what a token stands for: a console, or the log and the screen of a machine."""
+class BrokerAdmission:
+    """Admits the bearer of a token to what it stands for: a console, or the log and the screen of a machine."""
 
-    upstream: TargetUpstream
+    target: Target
     cache: MachineCache
     tokens: Tokens
     allowed_origins: Collection[bytes] = ()
@@ -133,8 +134,8 @@ class BrokerLocator:
     claims: dict[RequestContext, TokenClaim] = field(default_factory=dict)
 
     @as_deferred
-    async def locate(self, context: RequestContext) -> Location:
-        """See :meth:`IStreamLocator.locate`; the target is the token."""
+    async def admit(self, context: RequestContext) -> Location:
+        """See :meth:`IStreamAdmission.admit`; the context's target is the token."""
         request, token, what = context.request, context.target, self.what
         purpose = EXEC.name if what.is_stream else LOG.name
         session = forwarded_session_id(request) or context.subject.session
@@ -152,15 +153,15 @@ class BrokerLocator:
         grant = claim.grant
         entry = find(self.cache, grant.machine_id, grant.machine_uid, needs_power=what.is_stream)
         context.learn(**_facts(context.subject, grant, entry))
-        location = await self.upstream.to(grant, what.name, context.subject.reason)
+        location = await self.target.to(grant, what.name, context.subject.reason)
         context.learn(subresource=what.name)  # no longer that of the token
-        unknown = None
         if what is SCREEN:
             unknown = NotImplementedByBackend(
                 "the API server of the target cluster serves no screens: it is not an "
                 "exec-apiserver; the log of the machine is still available"
             )
-        return replace(options.at(location), unknown_path=unknown)
+            location = replace(location, upstream=Upstream(unknown_path=unknown))
+        return options.at(location)
 
 
 def _facts(subject: Subject, grant: Grant, entry: CachedMachine) -> dict[str, str]:
@@ -182,18 +183,18 @@ class BrokerRoutes(ServerRoutes):
     def __init__(
         self,
         server: Any,
-        upstream: TargetUpstream,
+        target: Target,
         tokens: Tokens,
-        console: BrokerLocator,
-        log: BrokerLocator,
-        screen: BrokerLocator,
+        console: BrokerAdmission,
+        log: BrokerAdmission,
+        screen: BrokerAdmission,
     ) -> None:
         super().__init__(server)
-        self._upstream, self._tokens = upstream, tokens
+        self._target, self._tokens = target, tokens
         self._sessions, self._clock = server.sessions, server.clock
         self._proxy = Proxy(
             console,
-            HopSettings(
+            ProxySettings(
                 HOP,
                 connect_seconds=CONNECT_SECONDS,
                 answer_seconds=ANSWER_SECONDS,
@@ -252,7 +253,7 @@ class BrokerRoutes(ServerRoutes):
         for each in sessions:
             each.end(ending)
         if not sessions:
-            location = await self._upstream.to(grant, grant.purpose)
+            location = await self._target.to(grant, grant.purpose)
             await self._end_in_target(location, session, ending)
         respond_json(request, 200, _DONE)
 
@@ -272,7 +273,7 @@ class BrokerRoutes(ServerRoutes):
                 raise answer.as_api_error() from None
 
     def _once(
-        self, locator: BrokerLocator, handle: Callable[[RequestContext], Awaitable[None]]
+        self, admission: BrokerAdmission, handle: Callable[[RequestContext], Awaitable[None]]
     ) -> Callable[[Request, Mapping[str, str]], Awaitable[None]]:
         """Return an endpoint that releases its token if the request fails before the response begins."""
 
@@ -282,11 +283,11 @@ class BrokerRoutes(ServerRoutes):
                 with on_record(self._sessions, context):
                     await handle(context)
             except BaseException:
-                claim = locator.claims.pop(context, None)
+                claim = admission.claims.pop(context, None)
                 if claim is not None and not request.startedWriting:
                     await claim.give_back()
                 raise
             finally:
-                locator.claims.pop(context, None)
+                admission.claims.pop(context, None)
 
         return answer

@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from twisted_exec.api.status import APIError, NotImplementedByBackend
-from twisted_exec.streaming.hop import Hop
 from twisted_exec.streaming.http.upgrade_client import Upgraded, UpgradeRequest, ask_first
 from twisted_exec.streaming.interfaces import (
     MACHINE_DELETED,
@@ -18,7 +17,7 @@ from twisted_exec.streaming.interfaces import (
     Ending,
 )
 from twisted_exec.streaming.location import Location, Renewal
-from twisted_exec.streaming.proxied import NextHop, SplicedStream, describe_terms
+from twisted_exec.streaming.proxied import NextHop, ProxyState, SplicedStream, describe_terms
 from twisted_exec.streaming.rejoin.search import Rejoiner
 from twisted_exec.streaming.rejoin.splice import RejoinableSplice
 from twisted_exec.streaming.sessions.hop_messages import session_id
@@ -50,23 +49,23 @@ class RejoinableStream(SplicedStream):
 
     def __init__(
         self,
-        hop: Hop,
+        proxy: ProxyState,
         session: Session,
         location: Location,
         head: UpgradeRequest,
         query: bytes,
         answer: Rejoinable,
     ) -> None:
-        super().__init__(hop, session, ends_here=False)
+        super().__init__(proxy, session, ends_here=False)
         self._location, self._head, self._query = location, head, query
         self._sent_terms = session.terms
         self._answer = answer
         self._rejoiner: Rejoiner | None = None  # while there is no connection
 
     def splice(self, boundaries: FrameBoundaries) -> None:
-        settings = self._hop.settings
+        settings = self._proxy.settings
         self.connections = RejoinableSplice(
-            self._hop.clock,
+            self._proxy.clock,
             self.over,
             self._lost,
             self._left,
@@ -87,13 +86,13 @@ class RejoinableStream(SplicedStream):
         if self._session.ending is not None:
             self.connections.give_up(self._session.ending)
             return
-        self._hop.log_loss(self._session)
-        self._rejoiner = Rejoiner(self._hop.clock, self._answer, self._reach, self._rejoined)
+        self._proxy.log_loss(self._session)
+        self._rejoiner = Rejoiner(self._proxy.clock, self._answer, self._reach, self._rejoined)
         self._rejoiner.start(self.connections)
 
     async def _reach(self, text: str, patience: int) -> Upgraded:
-        subject, turns = self._session.subject, self._hop.sessions.rejoinings
-        await turns.begin(subject.pool, subject.user, self._hop.clock, self._answer.seconds)
+        subject, turns = self._session.subject, self._proxy.sessions.rejoinings
+        await turns.begin(subject.pool, subject.user, self._proxy.clock, self._answer.seconds)
         try:
             return await self._ask(text, patience)
         finally:
@@ -101,10 +100,10 @@ class RejoinableStream(SplicedStream):
 
     async def _ask(self, text: str, patience: int) -> Upgraded:
         before = self._location
-        renewed = await before.renewed(Renewal.REJOIN)
-        # It was made for this request; the function of the first location serves for all of them.
-        location = self._location = replace(renewed, renew=before.renew)
-        settings, terms = self._hop.settings, self._session.terms
+        renewed = await before.upstream.renew(before, Renewal.REJOIN)
+        # It was made for this request; the upstream of the first location serves for all of them.
+        location = self._location = replace(renewed, upstream=before.upstream)
+        settings, terms = self._proxy.settings, self._session.terms
         headers = [pair for pair in self._head.headers if pair[0] not in _REPLACED_HEADERS]
         headers.append((REJOIN, text.encode("ascii")))
         if terms.text():
@@ -116,12 +115,12 @@ class RejoinableStream(SplicedStream):
             label, upgraded = await ask_first(
                 location.endpoints,
                 head,
-                clock=self._hop.clock,
+                clock=self._proxy.clock,
                 connect_seconds=patience * settings.connect_seconds,
                 answer_seconds=patience * settings.answer_seconds,
             )
         except APIError as error:
-            raise location.blamed(error) from None
+            raise location.upstream.blame(error) from None
         if not confirmed_terms(upgraded.headers).satisfy(terms):
             upgraded.abort()
             raise NotImplementedByBackend(
@@ -129,7 +128,7 @@ class RejoinableStream(SplicedStream):
             )
         self._sent_terms = terms
         id_there = session_id(upgraded.headers) or self._session.id
-        self._next_hop = NextHop(self._hop, self._session, location, id_there)
+        self._next_hop = NextHop(self._proxy, self._session, location, id_there)
         return upgraded
 
     def _rejoined(self) -> None:
@@ -147,7 +146,7 @@ class RejoinableStream(SplicedStream):
         assert self._next_hop is not None
         self._next_hop.cancel()
         ending = Ending(USER_LEFT, "the client's connection was lost")
-        telling = self._next_hop.end(ending, self._hop.settings.end_seconds)
+        telling = self._next_hop.end(ending, self._proxy.settings.end_seconds)
         telling.addErrback(lambda _: None)  # then the machine's end waits in vain for a while
         telling.addCallback(lambda _: self.connections.left())
 

@@ -1,5 +1,5 @@
 """
-Relay for read-only texts: locate, request, pass on.
+Relay for read-only texts: admit, request, pass on.
 
 An API server asks for frames, and continues the log
 (:mod:`~twisted_exec.streaming.text.resumption`).
@@ -16,18 +16,16 @@ from twisted.internet.error import ConnectionDone
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 from twisted_exec.api.logs import LogOptions
-from twisted_exec.api.obstacles import Obstacle, because
 from twisted_exec.api.status import (
     APIError,
     BadGateway,
     NotFound,
     NotImplementedByBackend,
     ServiceUnavailable,
-    Unauthorized,
 )
 from twisted_exec.program.tasks import settled
 from twisted_exec.streaming.context import RequestContext
-from twisted_exec.streaming.http.routes import UNKNOWN_PATH, WrongMethod
+from twisted_exec.streaming.http.routes import WrongMethod
 from twisted_exec.streaming.http.upgrade_client import (
     AskingFactory,
     UpgradeRefused,
@@ -36,8 +34,7 @@ from twisted_exec.streaming.http.upgrade_client import (
 )
 from twisted_exec.streaming.http.upgrade_server import requested_protocol
 from twisted_exec.streaming.interfaces import LINE_LOST, MACHINE_DELETED, SHUTTING_DOWN, Ending
-from twisted_exec.streaming.location import IStreamLocator, Location
-from twisted_exec.streaming.negotiation import confirm
+from twisted_exec.streaming.location import IStreamAdmission, Location, Upstream
 from twisted_exec.streaming.sessions.registry import Session, Sessions
 from twisted_exec.streaming.sessions.stream import SessionStream
 from twisted_exec.streaming.text.connection import TextConnection, can_carry
@@ -54,9 +51,9 @@ _RETRIED = RETRIED | {NotFound.code}
 
 class Relay:
     """
-    Passes texts on from the location that its locator returns, at the pace of their readers.
+    Passes texts on from the location that its admission returns, at the pace of their readers.
 
-    :param locator: its location has the query in its path, or the options of a log.
+    :param admission: its location has the query in its path, or the options of a log.
     :param answer_seconds: from the request to the head of the response, which kubelets may send
         late; ``None`` for no limit.
     :param end_seconds: how long the log of a deleted machine may take for its last lines.
@@ -65,7 +62,7 @@ class Relay:
 
     def __init__(
         self,
-        locator: IStreamLocator,
+        admission: IStreamAdmission,
         *,
         sessions: Sessions,
         clock: IReactorTime,
@@ -77,7 +74,7 @@ class Relay:
         downloads: AskingFactory = DOWNLOADS,
         resumes: bool = False,
     ) -> None:
-        self.locator, self.sessions, self.clock = locator, sessions, clock
+        self.admission, self.sessions, self.clock = admission, sessions, clock
         self.connect_seconds, self.answer_seconds = connect_seconds, answer_seconds
         self.end_seconds, self.downloads = end_seconds, downloads
         self.keeps_connections, self.tells_loss = keeps_connections, tells_loss
@@ -118,7 +115,7 @@ class _RelayedText(SessionStream):
 
     async def _run(self) -> None:
         sessions, request, context = self._relay.sessions, self._request, self._context
-        location = await self._relay.locator.locate(context)
+        location = await self._relay.admission.admit(context)
         self._headers = location.answer_headers
         session = context.open_session(sessions, location.terms)
         try:
@@ -138,7 +135,7 @@ class _RelayedText(SessionStream):
 
     async def _confirm(self, location: Location, session: Session) -> None:
         try:
-            await confirm(location, session)
+            await location.upstream.confirm(session.ending)
         except BaseException:
             download, self._download = self._download, None
             if download is not None:
@@ -185,7 +182,7 @@ class _RelayedText(SessionStream):
             self._relay.sessions.metrics.log_outage(continued=True)
 
     async def _again(self, uid: str, options: LogOptions) -> FramedText:
-        location = await settled(self._relay.locator.locate(self._context))
+        location = await settled(self._relay.admission.admit(self._context))
         subject = self._context.subject
         if subject.uid != uid:  # the end of the session is under way
             raise ServiceUnavailable(f'{subject.noun} "{subject.machine}" was deleted')
@@ -214,9 +211,9 @@ class _RelayedText(SessionStream):
                 spares=True,
             )
         except UpgradeRefused as refused:
-            raise _refusal(refused, location) from None
+            raise _refusal(refused, location.upstream) from None
         except APIError as error:
-            raise location.blamed(error) from None
+            raise location.upstream.blame(error) from None
         return download
 
     def _pass_on(self, session: Session) -> None:
@@ -280,18 +277,8 @@ class _RelayedText(SessionStream):
             self._break_off(ending.reason, ending)
 
 
-def _refusal(refused: UpgradeRefused, location: Location) -> APIError:
-    if location.unknown_path is not None and refused.code == NotFound.code:
-        status = refused.status()
-        if status is None or status.message == UNKNOWN_PATH:
-            return location.unknown_path
-    if location.refusal is not None and refused.code >= 400:
-        return location.refusal(refused.as_api_error())
-    if refused.code == Unauthorized.code:
-        # The user is authenticated by now; the refused credentials are ours.
-        ours = BadGateway(f"{refused.label} does not accept this server's credentials")
-        return location.blamed(because(Obstacle.CREDENTIALS_REFUSED, ours))
+def _refusal(refused: UpgradeRefused, upstream: Upstream) -> APIError:
     if refused.code < 400:
         text = f"{refused.label} answered with status code {refused.code}, and no log"
-        return location.blamed(BadGateway(text))
-    return refused.as_api_error()
+        return upstream.blame(BadGateway(text))
+    return upstream.error_of(refused)

@@ -1,5 +1,5 @@
 """
-The locator of consoles, logs and screens at a poollet.
+The admission of consoles, logs and screens at a poollet.
 
 A machine is identified by its UID, because another machine may get its name.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from urllib.parse import quote
 
 from twisted.internet.defer import Deferred
@@ -38,10 +38,9 @@ from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.poollet.access import PoolAccess
 from twisted_exec.poollet.exec_urls import Dialler, StreamDestination
 from twisted_exec.poollet.policies import Denials, PoolPolicies
-from twisted_exec.program.tasks import as_deferred
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.interfaces import UID_HEADER, USER_HEADER
-from twisted_exec.streaming.location import IStreamLocator, Location, Renewal
+from twisted_exec.streaming.location import IStreamAdmission, Location, Renewal, Upstream
 from twisted_exec.streaming.subject import Subject
 from twisted_exec.tls.deadlines import Late, Progress, limited
 from twisted_exec.wire.channel import TERMINAL
@@ -75,7 +74,7 @@ async def exec_url(runtime: IMachineRuntime, machine_id: str, subject: Subject) 
 
 
 @dataclass(frozen=True, kw_only=True)
-class PoolLocatorParts:
+class PoolAdmissionParts:
     """
     The parts of a poollet that decide about consoles and texts of its pool.
 
@@ -94,22 +93,38 @@ class PoolLocatorParts:
     policies: PoolPolicies
 
 
-@implementer(IStreamLocator)
-@dataclass(frozen=True)
-class PoolMachineLocator:
-    """Finds the console, log or screen of the Machine in the context's subject."""
+class RuntimeUpstream(Upstream):
+    """A machine's runtime as the next hop of one session or text."""
 
-    parts: PoolLocatorParts
+    def __init__(self, admission: PoolMachineAdmission, subject: Subject, is_open: bool) -> None:
+        super().__init__(Obstacle.RUNTIME_FAILED, admission.unknown_path())
+        self._admission, self._subject, self._is_open = admission, subject, is_open
+
+    async def renew(self, location: Location, reason: Renewal) -> Location:
+        # The URL of the runtime is for one request that opens or rejoins the stream; some runtimes
+        # invalidate its token even if they refuse the request.
+        if reason is Renewal.CONTROL:
+            return location
+        is_open = self._is_open or reason is Renewal.REJOIN
+        return await self._admission.locate(self._subject, is_open)
+
+
+@implementer(IStreamAdmission)
+@dataclass(frozen=True)
+class PoolMachineAdmission:
+    """Admits users to the console, log or screen of the Machine in the context's subject."""
+
+    parts: PoolAdmissionParts
     runtime_seconds: float = RUNTIME_SECONDS
     denials: Denials | None = None
     what: Subresource = EXEC
     url: UrlOf = exec_url
     unknown_path: Callable[[], APIError | None] = lambda: None
 
-    def locate(self, context: RequestContext) -> Deferred[Location]:
-        return Deferred.fromCoroutine(self._locate(context))
+    def admit(self, context: RequestContext) -> Deferred[Location]:
+        return Deferred.fromCoroutine(self._admit(context))
 
-    async def _locate(self, context: RequestContext) -> Location:
+    async def _admit(self, context: RequestContext) -> Location:
         context.learn_reason()
         try:
             access, terms = await self._authorize(context)
@@ -129,9 +144,9 @@ class PoolMachineLocator:
             server = context.user.name if self.parts.access.is_server(context) else ""
             session = await self.parts.policies.open(machine, server)
             self.parts.gate.allow_console(context, access.under(session) if access else session)
-        location = options.at(await self._to(context.subject, is_open))
+        location = options.at(await self.locate(context.subject, is_open))
         # Only of the first location: a rejoined stream has the terms of its session.
-        return replace(location, terms=terms, unknown_path=self.unknown_path())
+        return replace(location, terms=terms)
 
     async def _authorize(self, context: RequestContext) -> tuple[ConsoleAccess | None, Terms]:
         access, what = self.parts.access, self.what
@@ -153,7 +168,7 @@ class PoolMachineLocator:
             machine = await self._machine(subject)
         self.denials.record(subject, machine, message)
 
-    async def _to(self, subject: Subject, is_open: bool) -> Location:
+    async def locate(self, subject: Subject, is_open: bool) -> Location:
         try:
             target = await self._in_time(Deferred.fromCoroutine(self._target(subject)), is_open)
         except APIError as error:
@@ -162,35 +177,23 @@ class PoolMachineLocator:
                 because(Obstacle.RUNTIME_FAILED, error)
             raise
         await self._check_again(subject, is_open)
-        # Some runtimes invalidate a URL's token even if they refuse its request.
-        return self._location(subject, target, partial(self._renew, subject, is_open))
-
-    @as_deferred
-    async def _renew(self, subject: Subject, is_open: bool, reason: Renewal) -> Location | None:
-        # The URL of the runtime is for one request that opens or rejoins the stream.
-        if reason is Renewal.CONTROL:
-            return None
-        return await self._to(subject, is_open or reason is Renewal.REJOIN)
+        return self._location(subject, target, RuntimeUpstream(self, subject, is_open))
 
     def _location(
-        self,
-        subject: Subject,
-        target: StreamDestination,
-        renew: Callable[[Renewal], Deferred[Location | None]] | None = None,
+        self, subject: Subject, target: StreamDestination, upstream: Upstream
     ) -> Location:
         return Location(
             endpoints=[(target.label, target.endpoint)],
             path=target.path,
             host=target.host,
+            upstream=upstream,
             headers=[
                 (USER_HEADER, quote(subject.user, safe="").encode("ascii")),
                 (UID_HEADER, quote(subject.uid, safe="").encode("ascii")),
                 *reason_headers(subject.reason),
             ],
             streams=TERMINAL,
-            renew=renew,
             resumes=self.what.is_stream,
-            failed=Obstacle.RUNTIME_FAILED,
         )
 
     async def _machine(self, subject: Subject) -> Object:

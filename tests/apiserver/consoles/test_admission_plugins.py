@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.apiserver.consoles.machine_locator`: admission of streams.
+Tests for :mod:`twisted_exec.apiserver.consoles.admission`: admission of streams.
 """
 
 from __future__ import annotations

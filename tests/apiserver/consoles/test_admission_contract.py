@@ -1,6 +1,6 @@
 """
-The locators of an API server for machines keep the contract of
-:class:`~twisted_exec.streaming.location.IStreamLocator`.
+The admissions of an API server for machines keep the contract of
+:class:`~twisted_exec.streaming.location.IStreamAdmission`.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from twisted.internet.defer import CancelledError, Deferred
 from tests.apiserver import support
 from tests.apiserver.consoles.test_recording_rules import RECORDINGS
 from tests.apiserver.support import MACHINES, MERGE, PODS, POOLS, APITestCase, FreezingStorage
-from tests.contracts.stream_locator import StreamLocatorContract
+from tests.contracts.stream_admission import StreamAdmissionContract
 from twisted_exec.api.kinds import CONSOLERECORDINGS
 from twisted_exec.api.obstacles import Obstacle, obstacles_of
 from twisted_exec.api.status import NotFound
 from twisted_exec.api.times import timestamp
-from twisted_exec.apiserver.consoles.machine_locator import MachineLocator
-from twisted_exec.apiserver.consoles.pods import MachineOfPod, MachinePodLocator
-from twisted_exec.apiserver.consoles.retained_texts import RetainedTextLocator
+from twisted_exec.apiserver.consoles.admission import MachineAdmission
+from twisted_exec.apiserver.consoles.pods import MachineOfPod, MachinePodAdmission
+from twisted_exec.apiserver.consoles.retained_texts import RetainedTextAdmission
 from twisted_exec.streaming.location import Location, Renewal
 from twisted_exec.wire.resume import RESUME_HEADER, Position, Resume
 
@@ -37,16 +37,16 @@ PATHS = {
 }
 
 
-class LocatorTests(StreamLocatorContract, APITestCase):
+class AdmissionTests(StreamAdmissionContract, APITestCase):
     """Of machines, of Pods that show them, and of recordings."""
 
     pods_view = True
-    locators = {
-        "exec": MachineLocator,
-        "log": MachineLocator,
-        "pod": MachinePodLocator,
+    admissions = {
+        "exec": MachineAdmission,
+        "log": MachineAdmission,
+        "pod": MachinePodAdmission,
         "machine of pod": MachineOfPod,
-        "content": RetainedTextLocator,
+        "content": RetainedTextAdmission,
     }
     resuming = ("exec", "pod")
 
@@ -61,11 +61,11 @@ class LocatorTests(StreamLocatorContract, APITestCase):
         self.answer("PATCH", f"{RECORDINGS}/r/status", status, content_type=MERGE)
 
     def finish(self, test: Any) -> None:
-        """As :meth:`StreamLocatorContract.finish`."""
+        """As :meth:`StreamAdmissionContract.finish`."""
         self.successResultOf(Deferred.fromCoroutine(test))
 
     async def ask_for(self, word: str, *, allowed: bool) -> None:
-        """As :meth:`StreamLocatorContract.ask_for`; nothing connects."""
+        """As :meth:`StreamAdmissionContract.ask_for`; nothing connects."""
         self.request(
             PATHS[word], "admin" if allowed else "bob", *UPGRADE[: 2 * (word in self.resuming)]
         )
@@ -79,7 +79,7 @@ class LocatorTests(StreamLocatorContract, APITestCase):
         client.lose()
 
     def located(self, path: str, *headers: tuple[str, str]) -> Any:
-        """Ask for a console, and leave at once; return what the locator has said."""
+        """Ask for a console, and leave at once; return what the admission has said."""
         with self.watched("exec") as calls:
             self.request(path, "admin", *UPGRADE, *headers)
         (call,) = calls
@@ -113,7 +113,7 @@ class LocatorTests(StreamLocatorContract, APITestCase):
         location = self.located(f"{MACHINES}/vm/exec")
         self.make_pool_elsewhere()
         self.freeze()
-        renewing = Deferred.fromCoroutine(location.renewed(Renewal.REJOIN))
+        renewing = Deferred.fromCoroutine(location.upstream.renew(location, Renewal.REJOIN))
         present = self.successResultOf(renewing)
         self.assertEqual(present.host, b"127.0.0.2:20250")
 

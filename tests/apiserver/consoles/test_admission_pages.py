@@ -35,7 +35,7 @@ class RefusalTests(APITestCase):
         return document["code"], document["message"]
 
     def test_codes(self) -> None:
-        """Of the gate, of the locator and of the header alike; they are on record with their codes."""
+        """Of the gate, of the admission and of the header alike; they are on record with their codes."""
         self.assertEqual(self.refusal(b"unknown")[0], 401)
         self.assertEqual(self.refusal(b"jane")[0], 403)
         code, message = self.refusal(b"admin")

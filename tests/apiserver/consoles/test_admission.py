@@ -1,5 +1,5 @@
 """
-Tests for consoles through the API server: :mod:`twisted_exec.apiserver.consoles.machine_locator` and
+Tests for consoles through the API server: :mod:`twisted_exec.apiserver.consoles.admission` and
 ``endings``.
 """
 

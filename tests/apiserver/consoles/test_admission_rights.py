@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.apiserver.consoles.machine_locator`: rights at consoles.
+Tests for :mod:`twisted_exec.apiserver.consoles.admission`: rights at consoles.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.apiserver.consoles.session_conditions`: real sessions under policies.
+Tests for :mod:`twisted_exec.apiserver.consoles.policy_admission`: real sessions under policies.
 """
 
 from __future__ import annotations

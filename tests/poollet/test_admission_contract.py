@@ -1,22 +1,22 @@
 """
-The locators of a poollet keep the contract of
-:class:`~twisted_exec.streaming.location.IStreamLocator`.
+The admissions of a poollet keep the contract of
+:class:`~twisted_exec.streaming.location.IStreamAdmission`.
 """
 
 from __future__ import annotations
 
 import contextlib
 
-from tests.contracts.stream_locator import StreamLocatorContract
+from tests.contracts.stream_admission import StreamAdmissionContract
 from tests.poollet.test_text_urls_log_route import JANE_MAY, LogCase
-from twisted_exec.poollet.machine_locator import PoolMachineLocator
+from twisted_exec.poollet.admission import PoolMachineAdmission
 from twisted_exec.streaming.http.upgrade_client import UpgradeRefused
 
 
-class LocatorTests(StreamLocatorContract, LogCase):
+class AdmissionTests(StreamAdmissionContract, LogCase):
     """Of consoles and of logs."""
 
-    locators = {"exec": PoolMachineLocator, "log": PoolMachineLocator}
+    admissions = {"exec": PoolMachineAdmission, "log": PoolMachineAdmission}
     resuming = ("exec",)
 
     async def setUp(self) -> None:
@@ -25,7 +25,7 @@ class LocatorTests(StreamLocatorContract, LogCase):
         self.allowed |= {("jane", "machines/exec", "vm"), JANE_MAY}
 
     async def ask_for(self, word: str, *, allowed: bool) -> None:
-        """As :meth:`StreamLocatorContract.ask_for`."""
+        """As :meth:`StreamAdmissionContract.ask_for`."""
         user = b"jane" if allowed else b"joe"
         with contextlib.suppress(UpgradeRefused):
             if word == "exec":

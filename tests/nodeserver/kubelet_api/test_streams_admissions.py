@@ -1,29 +1,29 @@
 """
-The locators of a node server keep the contract of
-:class:`~twisted_exec.streaming.location.IStreamLocator`.
+The admissions of a node server keep the contract of
+:class:`~twisted_exec.streaming.location.IStreamAdmission`.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from tests.contracts.stream_locator import StreamLocatorContract
+from tests.contracts.stream_admission import StreamAdmissionContract
 from tests.nodeserver.stream_chain import ROOT, SPDY_HEAD, ChainTestCase
-from twisted_exec.nodeserver.kubelet_api.logs import PodLogLocator, log_routes
-from twisted_exec.nodeserver.kubelet_api.streams import PodLocator, stream_routes
+from twisted_exec.nodeserver.kubelet_api.logs import PodLogAdmission, log_routes
+from twisted_exec.nodeserver.kubelet_api.streams import PodAdmission, stream_routes
 
 
-class LocatorTests(StreamLocatorContract, ChainTestCase):
+class AdmissionTests(StreamAdmissionContract, ChainTestCase):
     """Of streams and of logs."""
 
-    locators = {"exec": PodLocator, "log": PodLogLocator}
+    admissions = {"exec": PodAdmission, "log": PodLogAdmission}
 
     def routes(self) -> Any:
         """As :meth:`ChainTestCase.routes`."""
         return [*stream_routes(self.hop), *log_routes(self.hop)]
 
     async def ask_for(self, word: str, *, allowed: bool) -> None:
-        """As :meth:`StreamLocatorContract.ask_for`."""
+        """As :meth:`StreamAdmissionContract.ask_for`."""
         user = ROOT if allowed else "jane"
         if word == "exec":
             target = "/exec/default/web/main?command=sh&output=1"

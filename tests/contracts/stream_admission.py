@@ -1,8 +1,8 @@
 """
-Contract of every :class:`~twisted_exec.streaming.location.IStreamLocator`.
+Contract of every :class:`~twisted_exec.streaming.location.IStreamAdmission`.
 
-Inherit :class:`StreamLocatorContract` beside a trial ``TestCase`` of a hop, and implement
-``ask_for`` for each of its streams. The requests are real; the calls of the locators are recorded.
+Inherit :class:`StreamAdmissionContract` beside a trial ``TestCase`` of a hop, and implement
+``ask_for`` for each of its streams. The requests are real; the calls of the admissions are recorded.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from zope.interface.verify import verifyClass
 
 from twisted_exec.api.status import APIError
 from twisted_exec.streaming.context import RequestContext
-from twisted_exec.streaming.location import IStreamLocator, Location
+from twisted_exec.streaming.location import IStreamAdmission, Location
 
 _Facts = tuple[Any, ...]
 
@@ -26,9 +26,9 @@ _Facts = tuple[Any, ...]
 @dataclass
 class Located:
     """
-    One call of a locator.
+    One call of an admission.
 
-    :ivar before: facts of the request, which a locator must leave as they are.
+    :ivar before: facts of the request, which an admission must leave as they are.
     """
 
     context: RequestContext
@@ -45,33 +45,33 @@ def _facts(context: RequestContext) -> _Facts:
     return request.method, request.uri, request.path, args, headers, segments, values
 
 
-class StreamLocatorContract:
+class StreamAdmissionContract:
     """
     Tests; ``self`` is a :class:`twisted.trial.unittest.TestCase`.
 
-    :cvar locators: the implementations, by a keyword for each.
+    :cvar admissions: the implementations, by a keyword for each.
     :cvar resuming: the keywords of those whose next hop may resume sessions.
     """
 
-    locators: Mapping[str, type]
+    admissions: Mapping[str, type]
     resuming: Collection[str] = ()
 
     async def ask_for(self, word: str, *, allowed: bool) -> None:
         """
-        Request a stream that a locator has to find; the outcome does not matter.
+        Request a stream that an admission has to find; the outcome does not matter.
 
-        :param word: a key of :attr:`locators`.
+        :param word: a key of :attr:`admissions`.
         :param allowed: as a user with permission; otherwise as a known user without it.
         """
         raise NotImplementedError
 
     @contextmanager
     def watched(self: Any, word: str) -> Iterator[list[Located]]:
-        """Record the calls of a locator in this context."""
-        kind, calls = self.locators[word], []
-        is_own, locate = "locate" in vars(kind), kind.locate
+        """Record the calls of an admission in this context."""
+        kind, calls = self.admissions[word], []
+        is_own, admit = "admit" in vars(kind), kind.admit
 
-        def watch(locator: Any, context: RequestContext) -> Deferred[Location]:
+        def watch(admission: Any, context: RequestContext) -> Deferred[Location]:
             call = Located(context, _facts(context))
 
             def note(result: Any) -> Any:
@@ -79,22 +79,22 @@ class StreamLocatorContract:
                 return result
 
             calls.append(call)
-            return maybeDeferred(locate, locator, context).addBoth(note)
+            return maybeDeferred(admit, admission, context).addBoth(note)
 
-        kind.locate = watch
+        kind.admit = watch
         try:
             yield calls
         finally:
             # ``patch`` would turn an inherited method into one of the class itself.
             if is_own:
-                kind.locate = locate
+                kind.admit = admit
             else:
-                del kind.locate
+                del kind.admit
 
     def test_interface(self: Any) -> None:
-        """Every implementation is a locator."""
-        for kind in self.locators.values():
-            verifyClass(IStreamLocator, kind)
+        """Every implementation is an admission."""
+        for kind in self.admissions.values():
+            verifyClass(IStreamAdmission, kind)
 
     def finish(self: Any, test: Coroutine[Any, Any, None]) -> Any:
         """Run a test; a case without a reactor waits for nothing."""
@@ -108,7 +108,7 @@ class StreamLocatorContract:
         return self.finish(self._check_allowed())
 
     async def _check_allowed(self: Any) -> None:
-        for word in self.locators:
+        for word in self.admissions:
             with self.watched(word) as calls:
                 await self.ask_for(word, allowed=True)
             (call,) = calls
@@ -129,7 +129,7 @@ class StreamLocatorContract:
         return self.finish(self._check_refused())
 
     async def _check_refused(self: Any) -> None:
-        for word in self.locators:
+        for word in self.admissions:
             with self.watched(word) as calls:
                 await self.ask_for(word, allowed=False)
             (call,) = calls
