@@ -25,7 +25,7 @@ from twisted_exec.apiserver.auditing.policy import DEFAULT_POLICY, load
 from twisted_exec.apiserver.serving.fairness import ExpensiveRequestMetrics
 from twisted_exec.auth.permission_watch import PermissionWatch
 from twisted_exec.journal.store import JournalMetrics, JournalStore
-from twisted_exec.mcp.metrics import AgentMetrics
+from twisted_exec.mcp.service import AgentMetrics
 from twisted_exec.mcp.sessions import Limits as AgentLimits
 from twisted_exec.mcp.sessions import Sessions as AgentSessions
 from twisted_exec.nodeserver.leaves.metrics import LeafMetrics

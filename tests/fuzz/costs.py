@@ -38,7 +38,7 @@ from twisted_exec.runtimes.last_lines import last_line
 from twisted_exec.runtimes.lines.redfish.entry import EntryDialogue
 from twisted_exec.runtimes.lines.redfish.guard import Guard
 from twisted_exec.runtimes.lines.redfish.quirks import find, load
-from twisted_exec.screens.state import for_terminals
+from twisted_exec.screens.rendering import for_terminals
 from twisted_exec.shipping.lines import read_lines
 from twisted_exec.wire.errors import RemoteProtocolError
 from twisted_exec.wire.escape_sequences import PlainLines, QueryFilter, Stripper, strip

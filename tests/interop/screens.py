@@ -30,7 +30,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests import needs
 from tests.interop import grub
-from tests.screens.test_state import state_of
+from tests.screens.test_rendering import state_of
 from twisted_exec.runtimes.qemu.driver import FIRMWARE
 from twisted_exec.screens.emulator import AvtScreen
 from twisted_exec.screens.screen import Screen

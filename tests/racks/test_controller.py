@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 from twisted.internet.task import deferLater
 from twisted.logger import formatEvent, globalLogPublisher
+from twisted.trial.unittest import SynchronousTestCase
 
 from tests.apiserver.chain import ChainTestCase
 from tests.chain import begin, reactor, until
@@ -23,8 +24,10 @@ from tests.tiers import PROGRAMS
 from twisted_exec.api import kinds
 from twisted_exec.api.resource import Resource
 from twisted_exec.apiserver.service import APIServer
+from twisted_exec.program.config_file import ConfigError
 from twisted_exec.program.server_list import Server, read_servers
 from twisted_exec.racks import controller
+from twisted_exec.racks.controller import ListFile
 from twisted_exec.racks.metal import BMCS, SERVERS
 from twisted_exec.racks.service import Racks
 from twisted_exec.racks.settings import Settings
@@ -302,3 +305,43 @@ class ProgramTests(RackCase):
         self.assertEqual(await program.stop(signal.SIGINT), -signal.SIGINT)
         for word in (b"Traceback", b"forbidden"):
             self.assertNotIn(word, program.output)
+
+
+ROWS = [Server("default/a", "10.0.1.1", "S", {"rack": "r7"}), Server("default/b", "10.0.1.2")]
+
+
+class ListFileTests(SynchronousTestCase):
+    """The file between ``exec-racks`` and the runtime."""
+
+    def setUp(self) -> None:
+        self.file = ListFile(os.path.abspath(self.mktemp()) + ".csv")
+
+    def test_written(self) -> None:
+        """What was written is read; a list without rows is one, and so is none."""
+        self.assertEqual(self.file.read(), ())
+        for rows in (ROWS, [], ROWS[:1]):
+            self.file.write(rows)
+            self.assertEqual(list(self.file.read()), rows)
+        directory, name = os.path.split(self.file.path)
+        self.assertEqual([each for each in os.listdir(directory) if name in each], [name])
+
+    def test_mode(self) -> None:
+        """The runtime can read it as another user, whatever the umask."""
+        before = os.umask(0o077)
+        self.addCleanup(os.umask, before)
+        self.file.write(ROWS)
+        self.assertEqual(os.stat(self.file.path).st_mode & 0o777, 0o644)
+
+    def test_refused(self) -> None:
+        """A file with a wrong row is not used at all: the row stood for a Server."""
+        Path(self.file.path).write_text("name,address\ndefault/a,10.0.1.1\ndefault/b,bmc\n")
+        with self.assertRaisesRegex(ConfigError, "default/b: address 'bmc' is not an IP address"):
+            self.file.read()
+
+    def test_too_large(self) -> None:
+        """A list that the runtime would refuse is not written; the old one stays."""
+        self.file.write(ROWS)
+        self.patch(controller, "MAX_FILE_BYTES", 64)
+        with self.assertRaisesRegex(ConfigError, "divide the Servers with --server-selector"):
+            self.file.write([*ROWS, Server("default/c", "10.0.1.3")])
+        self.assertEqual(list(self.file.read()), ROWS)

@@ -18,8 +18,8 @@ from twisted.internet import defer
 from twisted_exec.api import kinds
 from twisted_exec.apiserver.auditing.records import AuditedDispatcher
 from twisted_exec.apiserver.consoles.admission import AdmissionParts, MachineAdmission
-from twisted_exec.apiserver.consoles.agent_changes import AgentChanges
 from twisted_exec.apiserver.consoles.endings import PODS_OF_NODES, ObjectEndings, Workload
+from twisted_exec.apiserver.consoles.machine_writes import AgentChanges, PolicyLabels, PowerChanges
 from twisted_exec.apiserver.consoles.pods import (
     MachineOfPod,
     MachinePodAdmission,
@@ -28,9 +28,7 @@ from twisted_exec.apiserver.consoles.pods import (
 )
 from twisted_exec.apiserver.consoles.policies import ConsolePolicies
 from twisted_exec.apiserver.consoles.policy_admission import PolicyAdmission
-from twisted_exec.apiserver.consoles.policy_labels import PolicyLabels
 from twisted_exec.apiserver.consoles.poollets import Backend
-from twisted_exec.apiserver.consoles.power import PowerChanges
 from twisted_exec.apiserver.consoles.recording_rules import RecordingRules
 from twisted_exec.apiserver.consoles.recordings import OpenRecordings
 from twisted_exec.apiserver.consoles.refusals import ConsoleRefusals

@@ -17,8 +17,9 @@ from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.internet.protocol import Factory
 from twisted.python.failure import Failure
+from zope.interface import implementer
 
-from twisted_exec.api.status import APIError, message_of
+from twisted_exec.api.status import APIError, NotImplementedByBackend, message_of
 from twisted_exec.console.acts import Act, ActReports, ignore
 from twisted_exec.console.answers import SESSION, Answers
 from twisted_exec.console.echo_time import EchoTime, EchoUser
@@ -29,7 +30,6 @@ from twisted_exec.console.line import Line, LineEnded
 from twisted_exec.console.pacing import Pacing
 from twisted_exec.console.rate_limit import RateLimit
 from twisted_exec.console.shared_console_limits import DEFAULT_LIMITS, ConsoleLimits
-from twisted_exec.console.unrecorded import UnrecordedConsole
 from twisted_exec.console.viewer import Viewer
 from twisted_exec.console.viewers import Viewers
 from twisted_exec.journal.interfaces import IJournal, recent_offset
@@ -43,7 +43,7 @@ from twisted_exec.streaming.interfaces import (
     TerminalSize,
 )
 from twisted_exec.streaming.lives import Living
-from twisted_exec.wire.marks import Notice
+from twisted_exec.wire.marks import Notice, OpenRecording
 from twisted_exec.wire.notices import decode_notice
 
 _OLD_OUTPUT_SECONDS = 10.0
@@ -51,6 +51,25 @@ _OLD_OUTPUT_SECONDS = 10.0
 Time after the opening of a line in which its output counts as old, unless the machine starts with
 the line.
 """
+
+
+_WHY = "this console cannot be recorded"
+
+
+@implementer(IConsoleRecorder)
+class UnrecordedConsole:
+    """Refuses sessions that require a recording, and records no input."""
+
+    recordings: tuple[OpenRecording, ...] = ()
+
+    def require(self, recording: str) -> None:
+        raise NotImplementedByBackend(_WHY)
+
+    def problem(self, recording: str) -> str:
+        return _WHY
+
+    def typed(self, session: str, data: bytes) -> bool:
+        return True
 
 
 class ConsoleLife(Enum):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from functools import partial
 from typing import Any
 
+from prometheus_client import CollectorRegistry
+from prometheus_client.metrics_core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 from twisted.internet.defer import maybeDeferred
 from twisted.internet.interfaces import IAddress, IListeningPort
 from twisted.internet.task import LoopingCall
@@ -19,7 +22,6 @@ from twisted_exec.cli.mcp.tools import ConsoleTools
 from twisted_exec.kube.transport import IdleConnections
 from twisted_exec.mcp import PROGRAM
 from twisted_exec.mcp.endpoint import Endpoint
-from twisted_exec.mcp.metrics import AgentMetrics
 from twisted_exec.mcp.sessions import Sessions
 from twisted_exec.mcp.settings import Settings
 from twisted_exec.mcp.users import Caller, OwnLogin, Users
@@ -34,6 +36,27 @@ from twisted_exec.tls.server import ServerTLS
 
 SWEEP_SECONDS = 30.0
 _PROBE_BYTES = 4 << 10
+
+
+class AgentMetrics(Collector):
+    """``twisted_exec_mcp_sessions`` and ``twisted_exec_mcp_calls``."""
+
+    def __init__(self, registry: CollectorRegistry, sessions: Sessions) -> None:
+        self._sessions = sessions
+        registry.register(self)
+
+    def describe(self) -> Iterable[Metric]:
+        return self.collect()
+
+    def collect(self) -> Iterable[Metric]:
+        return [
+            GaugeMetricFamily(
+                "twisted_exec_mcp_sessions", "Sessions of agents.", value=len(self._sessions)
+            ),
+            GaugeMetricFamily(
+                "twisted_exec_mcp_calls", "Calls of tools under way.", value=self._sessions.calls
+            ),
+        ]
 
 
 class MCPDoor(AsyncService):

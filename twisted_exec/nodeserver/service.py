@@ -20,11 +20,10 @@ from twisted_exec.auth.gate import users_of
 from twisted_exec.auth.interfaces import IAuthenticator, IAuthorizer
 from twisted_exec.auth.permission_watch import PermissionWatch
 from twisted_exec.auth.x509 import X509Authenticator
-from twisted_exec.kube.interfaces import IKubeClient
+from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.nodeserver import PROGRAM
 from twisted_exec.nodeserver.certificate import NodeCertificate
-from twisted_exec.nodeserver.endings import Endings
-from twisted_exec.nodeserver.interfaces import ILeaves, IRootPods
+from twisted_exec.nodeserver.interfaces import ILeaf, ILeaves, IRootPods
 from twisted_exec.nodeserver.kubelet_api.gate import NamedCertificateAuthenticator, NodeAccess
 from twisted_exec.nodeserver.kubelet_api.routes import HOP, KubeletCollaborators, NodeRoutes, Route
 from twisted_exec.nodeserver.recordings.options import MakeRecordings
@@ -40,6 +39,8 @@ from twisted_exec.program.session_metrics import SessionMetrics
 from twisted_exec.streaming.http.responses import Dispatcher
 from twisted_exec.streaming.http.routes import ProbeRoutes
 from twisted_exec.streaming.http.site import Site
+from twisted_exec.streaming.interfaces import POOL_DELETED, Ending
+from twisted_exec.streaming.sessions.endings import POD_ENDINGS, MachineKey, PoolKey
 from twisted_exec.streaming.sessions.guard import SessionGuard
 from twisted_exec.streaming.sessions.idleness import Idleness
 from twisted_exec.streaming.sessions.registry import Sessions
@@ -57,6 +58,46 @@ STOPPING = f"{PROGRAM} is restarting"
 
 Make = Callable[[KubeletCollaborators], Iterable[Route]]
 """Creates routes from their collaborators."""
+
+
+class Endings:
+    """
+    Ends the sessions of Pods that are gone in the root, and of Nodes that no longer stand for their
+    leaf.
+    """
+
+    def __init__(self, guard: SessionGuard, root_pods: IRootPods, leaves: ILeaves) -> None:
+        self._guard, self._root_pods, self._leaves = guard, root_pods, leaves
+        self._leaf_of: dict[str, ILeaf] = {}
+        self._ends: list[Callable[[], None]] = []
+
+    def start(self) -> None:
+        self._leaf_of = self._current()
+        self._ends = [
+            self._root_pods.follow(self._pod_changed),
+            self._leaves.follow(self._leaves_changed),
+        ]
+
+    def stop(self) -> None:
+        ends, self._ends = self._ends, []
+        for end in ends:
+            end()
+
+    def _current(self) -> dict[str, ILeaf]:
+        return {name: self._leaves.get(node.leaf) for name, node in self._leaves.nodes().items()}
+
+    def _pod_changed(self, before: Object | None, after: Object | None) -> None:
+        ending = POD_ENDINGS.machine_ending(before, after)
+        if ending is not None and before is not None:
+            self._guard.end(MachineKey(before["metadata"]["uid"]), ending)
+
+    def _leaves_changed(self) -> None:
+        before, self._leaf_of = self._leaf_of, self._current()
+        for node, leaf in before.items():
+            if self._leaf_of.get(node) is not leaf:
+                why = f": {leaf.gone}" if leaf.gone else ""
+                message = f'node "{node}" does not stand for leaf "{leaf.name}" now{why}'
+                self._guard.end(PoolKey(node), Ending(POOL_DELETED, message))
 
 
 class ServerPart(Protocol):

@@ -7,6 +7,7 @@ A request fails after :data:`SECONDS`. An emulator begins at the nearest key fra
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -23,7 +24,6 @@ from twisted_exec.journal.when_answered import when_answered
 from twisted_exec.program.disk_thread import Unanswered
 from twisted_exec.program.turns import ShortTurns
 from twisted_exec.screens.interfaces import CannotRender, IRenderer, Job, Rendered, Resize
-from twisted_exec.screens.key_frames import KeyFrame, KeyFrames
 
 LOOK_BACK = 2 << 20
 SECONDS = 8.0
@@ -36,6 +36,61 @@ _SIZE_STEP, _SIZE_STEPS = 1 << 20, 16
 """How far to look for the terminal's size."""
 _CANCEL = b"\x18"
 """Ends an incomplete escape sequence."""
+
+
+MAX_BYTES = 8 << 20
+_ENTRY_BYTES = 512
+"""Memory of a key frame beside its content."""
+
+
+@dataclass(frozen=True)
+class KeyFrame:
+    """
+    The state of a screen.
+
+    :param offset: of the first byte that is not in the state.
+    :param content: see :meth:`.AvtScreen.key_frame`; in UTF-8: an emoji in a ``str`` makes each character four bytes.
+    """
+
+    offset: int
+    columns: int
+    rows: int
+    content: bytes
+
+
+class KeyFrames:
+    """Key frames of all journals; the least recently used ones are discarded."""
+
+    def __init__(self, limit_bytes: int = MAX_BYTES) -> None:
+        self._limit_bytes, self._bytes = limit_bytes, 0
+        self._frames: OrderedDict[tuple[str, int], KeyFrame] = OrderedDict()
+
+    def add(self, epoch: str, frame: KeyFrame) -> None:
+        old = self._frames.pop((epoch, frame.offset), None)
+        self._frames[epoch, frame.offset] = frame
+        self._bytes += _size(frame) - (_size(old) if old is not None else 0)
+        while self._bytes > self._limit_bytes:
+            _, oldest = self._frames.popitem(last=False)
+            self._bytes -= _size(oldest)
+
+    def discard(self, epoch: str, offset: int) -> None:
+        if frame := self._frames.pop((epoch, offset), None):
+            self._bytes -= _size(frame)
+
+    def nearest(self, epoch: str, first: int, last: int) -> KeyFrame | None:
+        """Return the last key frame of a journal at an offset from ``first`` to ``last``."""
+        offsets = [
+            offset for each, offset in self._frames if each == epoch and first <= offset <= last
+        ]
+        if not offsets:
+            return None
+        key = epoch, max(offsets)
+        self._frames.move_to_end(key)
+        return self._frames[key]
+
+
+def _size(frame: KeyFrame) -> int:
+    return _ENTRY_BYTES + len(frame.content)
 
 
 class Screens:

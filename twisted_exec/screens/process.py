@@ -13,8 +13,7 @@ from twisted_exec.program.job_limits import allow_time, limit_process
 from twisted_exec.program.job_messages import read
 from twisted_exec.screens.emulator import AvtScreen
 from twisted_exec.screens.interfaces import Job, Rendered, encode_rendered, job_of
-from twisted_exec.screens.rendering import RENDERERS
-from twisted_exec.screens.state import FORM, as_state
+from twisted_exec.screens.rendering import FORM, RENDERERS, as_state
 
 MEMORY_BYTES = 512 << 20
 CPU_SECONDS = 4

@@ -16,9 +16,8 @@ from twisted_exec.cli.client import CommandClient
 from twisted_exec.cli.commands.screen import printable
 from twisted_exec.cli.suggestion import has_namespace
 from twisted_exec.cli.table import table
-from twisted_exec.kube.downloads import read_screen
+from twisted_exec.kube.downloads import MachineLog, read_screen
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
-from twisted_exec.kube.logs import MachineLog
 from twisted_exec.kube.machine_requests import TIMEOUT_SECONDS, opened_among, served_dialects
 from twisted_exec.sshd.commands import Command, Help, Listing, Log, Power
 from twisted_exec.sshd.way_in import DoorWayIn

@@ -16,7 +16,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.cli.typed import typed
 from tests.kube.console_cases import ConsolesCase
-from tests.kube.test_logs import Logs
+from tests.kube.test_downloads import Logs
 from twisted_exec.api import patterns
 from twisted_exec.api.logs import LogOptions
 from twisted_exec.api.status import NotFound, ServiceUnavailable

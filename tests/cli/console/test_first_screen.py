@@ -13,7 +13,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.screens.test_emulator import PIECES
-from tests.screens.test_state import MODES, shown, state_of
+from tests.screens.test_rendering import MODES, shown, state_of
 from tests.streaming.remotecommand.resuming import Client, ResumingUser
 from twisted_exec.api.screens import TerminalState
 from twisted_exec.api.status import Forbidden, NotFound

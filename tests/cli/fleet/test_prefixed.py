@@ -17,7 +17,7 @@ from twisted_exec.api.status import Forbidden, ServiceUnavailable
 from twisted_exec.cli.console.terminal import TerminalInput
 from twisted_exec.cli.fleet import follower
 from twisted_exec.cli.fleet.prefixed import Prefixed
-from twisted_exec.kube import logs
+from twisted_exec.kube import downloads
 
 
 class Run:
@@ -114,14 +114,14 @@ class PrefixedTests(FleetCase):
         """A machine whose server provokes an error of ours is named, and the others are printed."""
         self.fleet.add("default/a", "default/b")
         self.append("a", b"one\n")
-        open_download = logs.open_download
+        open_download = downloads.open_download
 
         def fail(config: Any, where: str, *more: Any, **options: Any) -> Any:
             if "/b/log" in where:
                 raise TypeError("no\x1b[2J")
             return open_download(config, where, *more, **options)
 
-        self.patch(logs, "open_download", fail)
+        self.patch(downloads, "open_download", fail)
         run = Run(self, "--all")
         await run.until(rb"a \| one\n")
         while "b: internal error: TypeError: no?[2J" not in self.messages:

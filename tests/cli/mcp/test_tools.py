@@ -15,7 +15,7 @@ from twisted.internet.defer import Deferred
 
 from tests.cli.mcp.test_output import HOSTILE, INSTRUCTION
 from tests.kube.console_cases import ConsolesCase
-from tests.kube.test_logs import Logs
+from tests.kube.test_downloads import Logs
 from twisted_exec.api.kinds import CONSOLEREQUESTS
 from twisted_exec.api.kinds.consolepolicies import (
     APPROVAL_REQUIRED,

@@ -12,7 +12,7 @@ from twisted_exec.api.kinds import NAMESPACES
 from twisted_exec.spacemanager.interfaces import Physical
 from twisted_exec.spacemanager.providers.base import Hints, ProviderWatches, Watchers, bare
 from twisted_exec.spacemanager.providers.kcp.hints import WorkspaceHints
-from twisted_exec.spacemanager.providers.kind.name_poller import NamePoller
+from twisted_exec.spacemanager.providers.kind.names import NamePoller
 
 RED, GREEN = Physical("red"), Physical("green")
 

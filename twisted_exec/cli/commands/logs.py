@@ -24,8 +24,8 @@ from twisted_exec.cli.options import add_cluster_options, config_of
 from twisted_exec.cli.runner import run_with_machine
 from twisted_exec.cli.suggestion import explain_with_hint
 from twisted_exec.cli.times import since_time
+from twisted_exec.kube.downloads import MachineLog, deleted_log
 from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
-from twisted_exec.kube.logs import MachineLog, deleted_log
 from twisted_exec.streaming.text.download import Download
 from twisted_exec.streaming.text.resumption import ResumedLog
 from twisted_exec.tls.errors import TLSConfigError

@@ -20,8 +20,8 @@ from twisted_exec.cli.fleet.output import Lane
 from twisted_exec.cli.fleet.positions import Positions
 from twisted_exec.cli.fleet.targets import FleetTarget
 from twisted_exec.control.backoff import Backoff
+from twisted_exec.kube.downloads import MachineLog
 from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
-from twisted_exec.kube.logs import MachineLog
 from twisted_exec.streaming.text.resumption import RETRIED, ResumedLog
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.wire.resume import Position

@@ -28,7 +28,7 @@ from twisted_exec.cli.fleet.progress import FleetProgress
 from twisted_exec.cli.fleet.state_file import SavedPosition, StateFile, StateFileError
 from twisted_exec.cli.fleet.targets import FleetTarget, SelectionError
 from twisted_exec.cli.fleet.task import FAILED, Task, complain
-from twisted_exec.kube.logs import MachineLog
+from twisted_exec.kube.downloads import MachineLog
 from twisted_exec.kube.machine_requests import TIMEOUT_SECONDS
 
 CONCURRENT_OPENINGS = 16

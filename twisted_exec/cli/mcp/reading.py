@@ -32,9 +32,9 @@ from twisted_exec.cli.mcp.output import (
 )
 from twisted_exec.cli.mcp.table import DEFAULT_TAIL
 from twisted_exec.cli.times import since_time
+from twisted_exec.kube.downloads import MachineLog
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
-from twisted_exec.kube.logs import MachineLog
 from twisted_exec.kube.machine_requests import opened_among, served_dialects
 from twisted_exec.kube.transport import IdleConnections
 from twisted_exec.streaming.text.download import Download

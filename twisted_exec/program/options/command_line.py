@@ -10,9 +10,16 @@ import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, ClassVar
 
+from twisted.logger import (
+    FilteringLogObserver,
+    LogBeginner,
+    LogLevel,
+    LogLevelFilterPredicate,
+    globalLogBeginner,
+)
 from twisted.python.usage import Options, UsageError
 
 from twisted import __version__ as twisted_version
@@ -26,13 +33,6 @@ from twisted_exec.program.options.help_text import (
     description_below,
     print_and_exit,
     terminal_columns,
-)
-from twisted_exec.program.options.log_level import (
-    DEFAULT_LEVEL,
-    LEVELS,
-    QUIET_LEVEL,
-    limit_log,
-    log_level,
 )
 from twisted_exec.program.options.toml_file import CONFIG, arguments_from, path_in
 
@@ -48,8 +48,45 @@ _REMOVED = {
     for name in ("linger", "handover-seconds")
 }
 """Instead of the refusals of options that release 0.2.0 had."""
+LEVELS = ("debug", "info", "warn", "error")
+
+DEFAULT_LEVEL, QUIET_LEVEL = "info", "warn"
 _LEVEL_HELP = f"Least level of the log: {', '.join(LEVELS)}"
 _QUIET_HELP = "Log only warnings and errors; --log-level takes precedence."
+
+
+def read_level(text: str) -> str:
+    """
+    Check a level of the log.
+
+    :raises ValueError: it is no level.
+    """
+    if text not in LEVELS:
+        raise ValueError(f"{text!r} is no level: give {', '.join(LEVELS[:-1])} or {LEVELS[-1]}")
+    return text
+
+
+def log_level(text: str) -> str:
+    try:
+        return read_level(text)
+    except ValueError as error:
+        raise ValueError(f"--log-level: {error}") from None
+
+
+def limit_log(level: str, beginner: LogBeginner = globalLogBeginner) -> None:
+    """Leave messages below a level out of the log, once it begins."""
+    begin = partial(LogBeginner.beginLoggingTo, beginner)
+    least = LogLevel.levelWithName(level)
+
+    def limited(observers: Any, *arguments: Any, **more: Any) -> None:
+        predicate = LogLevelFilterPredicate(defaultLogLevel=least)
+        begin(
+            [FilteringLogObserver(observer, [predicate]) for observer in observers],
+            *arguments,
+            **more,
+        )
+
+    beginner.beginLoggingTo = limited  # type: ignore[method-assign]
 
 
 class ProgramOptions(Options):

@@ -38,9 +38,8 @@ from twisted_exec.journal.interfaces import IReadableJournal
 from twisted_exec.program.interfaces import IAuditSink
 from twisted_exec.program.session_limits import SessionLimits
 from twisted_exec.program.session_metrics import LatencyMetrics
-from twisted_exec.runtimes.recordings.content import RecordingStream
+from twisted_exec.runtimes.recordings.content import RecordingStream, StoredStream
 from twisted_exec.runtimes.recordings.service import ConsoleRecordings
-from twisted_exec.runtimes.recordings.stored_content import StoredStream
 from twisted_exec.runtimes.serving.kept_sessions import KeptSession, KeptSessions
 from twisted_exec.runtimes.serving.options import Listening
 from twisted_exec.runtimes.serving.rejoin_requests import Rejoining

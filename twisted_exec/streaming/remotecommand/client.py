@@ -65,6 +65,29 @@ LEAVE_SECONDS = 5.0
 """Time limit for the server to answer our Close."""
 
 
+class Leaver(ConsoleUser):
+    """
+    A user who leaves as soon as the connection is open.
+
+    :ivar gone: fires after the end of the connection.
+    """
+
+    def __init__(self) -> None:
+        self.gone: Deferred[None] = Deferred()
+
+    def attached(self, stream: ConsoleStream) -> None:
+        stream.leave()
+
+    def data_received(self, data: bytes) -> None:
+        """Nothing is read any more."""
+
+    def ended(self, ending: Ending) -> None:
+        """See :meth:`data_received`."""
+
+    def detached(self, reason: str) -> None:
+        self.gone.callback(None)
+
+
 def connect(
     endpoint: IStreamClientEndpoint,
     head: UpgradeRequest,
@@ -140,9 +163,6 @@ def connect(
 
 async def _leave(attempt: Attempt, clock: IReactorTime, upgraded: Upgraded) -> None:
     """End the session that the server has opened for a user who left."""
-    # Imported here: most users stay.
-    from twisted_exec.streaming.remotecommand.leaver import Leaver
-
     try:
         protocol = attempt.chosen(upgraded)
     except OtherProtocol:

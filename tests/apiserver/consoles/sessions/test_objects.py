@@ -21,13 +21,17 @@ from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import Forbidden
 from twisted_exec.api.times import seconds
 from twisted_exec.apiserver.consoles.sessions.foreign import RENEW_SECONDS
-from twisted_exec.apiserver.consoles.sessions.objects import CREATE_SECONDS, LOOK_SECONDS, NOT_SHOWN
-from twisted_exec.apiserver.consoles.sessions.pace import (
+from twisted_exec.apiserver.consoles.sessions.objects import (
+    CREATE_SECONDS,
+    LOOK_SECONDS,
+    NOT_SHOWN,
     REMOVAL_PAUSE_SECONDS,
     REMOVALS_AT_ONCE,
     REMOVALS_PER_SECOND,
+    SessionState,
+    Step,
+    plan,
 )
-from twisted_exec.apiserver.consoles.sessions.plan import SessionState, Step, plan
 from twisted_exec.streaming.interfaces import SESSION_DELETED
 from twisted_exec.streaming.sessions.registry import Sessions, StreamRequest
 from twisted_exec.streaming.subject import Subject

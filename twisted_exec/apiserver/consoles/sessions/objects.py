@@ -10,7 +10,10 @@ that its user can resume keeps its object for some time when the connection is l
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
 
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IReactorTime
@@ -34,8 +37,6 @@ from twisted_exec.apiserver.consoles.sessions.foreign import (
     RENEW_SECONDS,
     ForeignObjects,
 )
-from twisted_exec.apiserver.consoles.sessions.pace import WritePace
-from twisted_exec.apiserver.consoles.sessions.plan import SessionState, Step, plan
 from twisted_exec.apiserver.consoles.sessions.record import RESOURCE, SessionRecord
 from twisted_exec.apiserver.serving.namespace_check import check_namespace, is_terminating
 from twisted_exec.control.backoff import Backoff
@@ -66,6 +67,76 @@ _ATTEMPTS = 5
 _STOP_SECONDS = 3.0
 _WORKERS = 64
 """Objects that are written concurrently: a store writes many in one transaction."""
+
+
+REMOVALS_AT_ONCE = 5
+"""Objects that are deleted at once in each :data:`REMOVAL_PAUSE_SECONDS`."""
+REMOVAL_PAUSE_SECONDS = 1.0
+"""Delay before the first of the other deletions."""
+REMOVALS_PER_SECOND = 150
+"""Limit for the other deletions."""
+
+
+class Step(Enum):
+    """What to do next for the object of a session."""
+
+    CREATE = auto()
+    RENEW = auto()
+    END = auto()
+    """The user did not come back in time: the session is over."""
+    REMOVE = auto()
+    FORGET = auto()
+    WAIT = auto()
+
+
+@dataclass(frozen=True)
+class SessionState:
+    """
+    A session of this server, and its object.
+
+    :ivar is_live: the session goes on, or its user may come back.
+    :ivar is_stale: the object lacks a change.
+    :ivar is_due: the object is to be renewed, so that other servers do not delete it.
+    """
+
+    is_live: bool
+    is_away_too_long: bool
+    has_object: bool
+    is_stale: bool
+    is_due: bool
+
+
+def plan(state: SessionState) -> Step:
+    """Decide what to do next."""
+    if state.is_live and state.is_away_too_long:
+        return Step.END
+    if not state.is_live:
+        return Step.REMOVE if state.has_object else Step.FORGET
+    if not state.has_object:
+        return Step.CREATE
+    return Step.RENEW if state.is_stale or state.is_due else Step.WAIT
+
+
+class WritePace:
+    """
+    Pace of one server's writes to objects of sessions that have ended, or whose users are absent.
+    """
+
+    def __init__(self, clock: IReactorTime) -> None:
+        self._clock = clock
+        self._due = self._other_due = -math.inf
+
+    def delay(self) -> float:
+        """Return the delay before the next such write."""
+        now = self._clock.seconds()
+        interval = REMOVAL_PAUSE_SECONDS / REMOVALS_AT_ONCE
+        due = max(self._due, now - REMOVAL_PAUSE_SECONDS)
+        if due + interval / 2 < now:  # not whole intervals, whose sum is rounded
+            self._due = due + interval
+            return 0.0
+        due = max(self._other_due, now + REMOVAL_PAUSE_SECONDS) + 1 / REMOVALS_PER_SECOND
+        self._other_due = due
+        return due - now
 
 
 class SessionObjects(StoreFollower):

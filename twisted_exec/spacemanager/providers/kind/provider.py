@@ -53,8 +53,12 @@ from twisted_exec.spacemanager.providers.base import Changed, CoroutineProvider
 from twisted_exec.spacemanager.providers.cluster import mark
 from twisted_exec.spacemanager.providers.credentials import clean
 from twisted_exec.spacemanager.providers.kind.cli import CompletedRun, KindCli
-from twisted_exec.spacemanager.providers.kind.name_poller import POLL_SECONDS, NamePoller
-from twisted_exec.spacemanager.providers.kind.names import check_name, listed_names
+from twisted_exec.spacemanager.providers.kind.names import (
+    POLL_SECONDS,
+    NamePoller,
+    check_name,
+    listed_names,
+)
 from twisted_exec.spacemanager.providers.kind.records import (
     CODE,
     CONFIG,

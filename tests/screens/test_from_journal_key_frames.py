@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.screens.key_frames`.
+Tests for :mod:`twisted_exec.screens.from_journal`.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from sys import getsizeof
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.screens.key_frames import KeyFrame, KeyFrames
+from twisted_exec.screens.from_journal import KeyFrame, KeyFrames
 
 
 def frame(offset: int, content: str = "x" * 10) -> KeyFrame:

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.standalone.parent_watch`.
+Tests for :mod:`twisted_exec.standalone.tap`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.error import ReactorNotRunning
 from twisted.trial.unittest import TestCase
 
-from twisted_exec.standalone.parent_watch import stop_with_parent
+from twisted_exec.standalone.tap import stop_with_parent
 
 
 class Stopped:
