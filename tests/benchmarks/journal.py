@@ -148,9 +148,8 @@ def month(path: str) -> dict[str, float]:
             line = log_line(number, choose)
             raw += len(line)
             console.says(line)
-        simulation.clock.rightNow += 3600 / _LINES_PER_HOUR
-        if number % _LINES_PER_HOUR == 0:
-            simulation.clock.advance(0)
+        simulation.clock.rightNow += 3600 / _LINES_PER_HOUR - 0.1
+        simulation.clock.advance(0.1)
     cpu = time.process_time() - began
     simulation.close()
     stored = sum(entry.stat().st_size for entry in Path(path).rglob("*") if entry.is_file())
@@ -206,17 +205,17 @@ def busy(path: str, *, disk: bool) -> dict[str, float]:
         simulation.store.journal(key(number)) if disk else Journal() for number in range(MACHINES)
     ]
     seconds, rate = 110, 10_000_000  # each segment is full once
-    reads = rate // 1024
+    reads = rate // 1024 // 10
     began = resource.getrusage(resource.RUSAGE_SELF)
     at = 0
-    for _ in range(seconds):
+    for _ in range(seconds * 10):
         for _ in range(reads):
             journal = journals[at % MACHINES]
             journal.append(pieces[(at * 7) % len(pieces)])
             if not disk:
                 journal.discard_before(journal.end - (256 << 10))
             at += 1
-        simulation.clock.advance(1)
+        simulation.clock.advance(0.1)
     for _ in range(80):
         simulation.clock.advance(1)
     ended = resource.getrusage(resource.RUSAGE_SELF)

@@ -117,6 +117,8 @@ Poollet and runtime
       qemu-system-x86 for the last; 1 min each, or ``MOMENTS``): consoles of ``kubectl console`` and of
       stock kubectls under load in both directions, whose connections and programs fail at random
       moments. ``resume`` also has terminals, with the client of OLDER_RELEASE too.
+    * ``killed_journals`` (no programs; 1 min, or ``MOMENTS``): ``kill -9`` of a runtime with nine terminals that
+      print: each byte is in a journal, or in a gap.
     * ``restarts`` (no programs; 3 min, or ``RESTARTS`` and ``SESSIONS``): API server, poollet, runtime, all of them
       at once, and ``exec-standalone`` are stopped and killed again and again while users type and read.
     * ``quiet_sessions`` (no programs; 30 min, or ``QUIET_SECONDS``): 200 quiet sessions through API server,

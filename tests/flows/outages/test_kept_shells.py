@@ -24,8 +24,8 @@ _SHELL = """
 """
 
 
-class KeptShellTests(MachinesCase):
-    """``--keep-machines`` with shells."""
+class KeptShellCase(MachinesCase):
+    """Shells, and programs in their place, that outlive the runtime."""
 
     skip = None  # type: ignore[assignment]
 
@@ -43,6 +43,10 @@ class KeptShellTests(MachinesCase):
             for name in files:
                 os.unlink(os.path.join(directory, name))
             os.rmdir(directory)
+
+
+class KeptShellTests(KeptShellCase):
+    """``--keep-machines`` with shells."""
 
     async def test_killed(self) -> None:
         """A shell, its variables and its output survive a killed runtime, and then a stopped one."""
