@@ -40,9 +40,9 @@ class WaitingTests(ServeTestCase):
         self.peer = self.connect()
         self.transport = self.attachment.transport
 
-    def on_input(self, react: Callable[[], None]) -> None:
+    def on_input(self, reaction: Callable[[], None]) -> None:
         def received(data: bytes) -> None:
-            react()
+            reaction()
             self.seen.append(data)
 
         self.attachment.data_received = received  # type: ignore[method-assign]
