@@ -54,12 +54,12 @@ class UpstreamTests(SynchronousTestCase):
         self.assertEqual(self.to().path, b"/clusters/c" + PATH.encode())
 
     def test_acting(self) -> None:
-        """``acting`` overrides the kubeconfig's impersonation."""
+        """``impersonate`` overrides the kubeconfig's impersonation."""
         self.config = replace(self.config, impersonate=ImpersonatedUser("ann"))
         self.assertIn(
-            (b"Impersonate-User", b"bob"), self.to(acting=ImpersonatedUser("bob")).headers
+            (b"Impersonate-User", b"bob"), self.to(impersonate=ImpersonatedUser("bob")).headers
         )
-        self.assertEqual(len(self.to(acting=ImpersonatedUser()).headers), 1)
+        self.assertEqual(len(self.to(impersonate=ImpersonatedUser()).headers), 1)
 
     def test_renewed(self) -> None:
         """The location of a request about an open stream has the renewed credentials."""

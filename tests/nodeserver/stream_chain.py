@@ -147,7 +147,7 @@ class ChainTestCase(TestCase):
         self.everyone, self.records = Everyone(), AuditList()
         self.sessions = Sessions(Trail(self.records, HOP, reactor))
         access = NodeAccess(self.everyone, self.everyone)
-        self.hop = KubeletCollaborators(
+        self.collaborators = KubeletCollaborators(
             access,
             self.roots,
             self.leaves,
@@ -157,7 +157,7 @@ class ChainTestCase(TestCase):
             requires_reason=self.requires_reason,
         )
         self.port = await self._listen(
-            NodeRoutes(self.hop, new_registry(process=False), self.routes())
+            NodeRoutes(self.collaborators, new_registry(process=False), self.routes())
         )
 
     def setUp(self) -> Deferred[None]:

@@ -59,7 +59,7 @@ class RecordedTests(ChainTestCase):
     """All of them, with a leaf that answers as recorded."""
 
     def routes(self) -> Any:
-        return [*stream_routes(self.hop), *log_routes(self.hop)]
+        return [*stream_routes(self.collaborators), *log_routes(self.collaborators)]
 
     async def asyncSetUp(self) -> None:
         await super().asyncSetUp()

@@ -50,12 +50,12 @@ class Streams:
         self.uid = "uid-1"
         self.stays = False
 
-    def __call__(self, hop: KubeletCollaborators) -> Iterable[Route]:
+    def __call__(self, collaborators: KubeletCollaborators) -> Iterable[Route]:
         async def answer(context: RequestContext) -> None:
             request = context.request
-            await hop.access.authorize_session(context, NODE)
+            await collaborators.access.authorize_session(context, NODE)
             context.learn(pool=NODE, uid=self.uid)
-            session = context.open_session(hop.sessions)
+            session = context.open_session(collaborators.sessions)
             session.carry(
                 StreamDouble(lambda ending: self._end(session, ending), lambda: session.over("cut"))
             )

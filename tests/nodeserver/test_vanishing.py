@@ -56,7 +56,7 @@ class VanishingTests(ChainTestCase):
     """Neither session nor descriptor, timer or connection is left, within a second."""
 
     def routes(self) -> Any:
-        return stream_routes(self.hop)
+        return stream_routes(self.collaborators)
 
     async def asyncSetUp(self) -> None:
         await super().asyncSetUp()

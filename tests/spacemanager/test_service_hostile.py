@@ -239,9 +239,9 @@ class SecretsTests(HostileTestCase):
         self.forged("external-one", "one", data=large, metadata=metadata)
         for secret in self.world.cluster.objects.values():
             if secret["metadata"].get("labels"):
-                kept = imported.trimmed(secret)
+                kept = imported.trim_secret(secret)
                 self.assertEqual(kept.get("data", {}), {})
-        self.assertIs(self.world.managers[0].loop._secrets._trim, imported.trimmed)
+        self.assertIs(self.world.managers[0].loop._secrets._trim, imported.trim_secret)
 
     def test_in_the_way(self) -> None:
         """A user's Secret in the manager's way is neither overwritten nor deleted."""

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.serialization import (
     PublicFormat,
 )
 
-from .test_acting import KUBECONFIG
+from .test_door_login import KUBECONFIG
 
 
 def write(path: Path, text: str) -> None:

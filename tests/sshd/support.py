@@ -23,7 +23,7 @@ from .files import write
 if needs.conch() is None:
     from twisted_exec.ssh.door_keys import DoorKeys
     from twisted_exec.ssh.login_file import LoginFile
-    from twisted_exec.sshd.acting import DoorLogin
+    from twisted_exec.sshd.door_login import DoorLogin
     from twisted_exec.sshd.limits import Limits
     from twisted_exec.sshd.service import SSHDoor
     from twisted_exec.sshd.settings import Settings

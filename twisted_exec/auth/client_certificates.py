@@ -44,7 +44,7 @@ class Verdict:
     logged: float
     is_of_time: bool = False
 
-    def holds(self, seconds: float, now: datetime) -> bool:
+    def lasts(self, seconds: float, now: datetime) -> bool:
         return seconds < self.until and (bool(self.refusal) or self.begin <= now <= self.end)
 
 
@@ -107,7 +107,7 @@ class CertificateJudge:
         ca_pem, now, seconds = self._ca.get(), self._now(), self._clock.seconds()
         key = (ca_pem, peer.digest)
         verdict = self._verdicts.get(key)
-        if verdict is None or not verdict.holds(seconds, now):
+        if verdict is None or not verdict.lasts(seconds, now):
             logged = verdict.logged if verdict is not None else float("-inf")
             verdict = self._verdicts[key] = self._judge(peer, ca_pem, now, logged)
         self._verdicts.move_to_end(key)

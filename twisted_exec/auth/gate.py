@@ -142,7 +142,7 @@ class Gate:
         sender = await self.sender(context.request)
         if credentials.impersonates:
             context.learn(user=sender.name)  # for the record of a refusal
-        user = await self.acting(credentials, sender)
+        user = await self.acting_user(credentials, sender)
         facts = {"user": user.name}
         identity = RequestIdentity(user)
         if user is not sender:
@@ -217,7 +217,7 @@ class Gate:
             has_ambient_credentials=credentials.sent_unasked,
         )
 
-    async def acting(self, credentials: PresentedCredentials, sender: User) -> User:
+    async def acting_user(self, credentials: PresentedCredentials, sender: User) -> User:
         """
         Return as whom a sender acts.
 

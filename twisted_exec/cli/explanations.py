@@ -23,8 +23,8 @@ from twisted_exec.api.status import (
     GatewayTimeout,
     ServiceUnavailable,
 )
+from twisted_exec.cli.advice import KUBECTL, Advice
 from twisted_exec.cli.refusal_texts import lacking_right, lacking_rights
-from twisted_exec.cli.way_in import KUBECTL, WayIn
 
 if TYPE_CHECKING:
     from twisted_exec.kube.kubeconfig.client_config import ClientConfig
@@ -61,7 +61,7 @@ def explain(
     error: BaseException,
     namespace: str = "",
     config: ClientConfig | None = None,
-    way: WayIn = KUBECTL,
+    advice: Advice = KUBECTL,
 ) -> str:
     """
     Return the line for a session that could not be opened, or a request that failed.
@@ -70,7 +70,7 @@ def explain(
 
     :param namespace: of the machine, for the message that it does not exist.
     """
-    line = hindrance(error, namespace, config, way)
+    line = hindrance(error, namespace, config, advice)
     if isinstance(error, APIError) and error.retry_after_seconds:
         return f"{line}; try again in {error.retry_after_seconds} s"
     return line
@@ -80,33 +80,35 @@ def hindrance(
     error: BaseException,
     namespace: str = "",
     config: ClientConfig | None = None,
-    way: WayIn = KUBECTL,
+    advice: Advice = KUBECTL,
 ) -> str:
     """Return the line of :func:`explain` without the time after which the user tries again."""
     from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
 
     if isinstance(error, APIError):
-        return way.refused(_explain_refusal(error, namespace, config, way))
+        return advice.refused(_explain_refusal(error, namespace, config, advice))
     if isinstance(error, KubeConfigError):
         return str(error)
     return f"internal error: {type(error).__name__}: {error}"
 
 
-def _explain_refusal(error: Any, namespace: str, config: ClientConfig | None, way: WayIn) -> str:
+def _explain_refusal(
+    error: Any, namespace: str, config: ClientConfig | None, advice: Advice
+) -> str:
     kind, group, name = (error.details.get(key) or "" for key in ("kind", "group", "name"))
     if error.reason == "NotFound" and kind == SPACES.plural:
-        return f"{error.message}; {way.list_spaces}"
+        return f"{error.message}; {advice.list_spaces}"
     if error.reason == "NotFound" and kind and name:
         singular = str(kind).removesuffix("s")
         qualified = f"{kind}.{group}" if group else kind
         message = str(error.message).replace(f'{qualified} "{name}"', f'{singular} "{name}"')
         is_machine = any(kind == dialect.workload.plural for dialect in DIALECTS)
         if namespace and is_machine and message.endswith(" not found"):
-            message += way.not_found(namespace)
+            message += advice.not_found(namespace)
         return message
     if error.reason == "Forbidden":
         message, rights = str(error.message), lacking_rights(error)
-        if rights and (remedy := role_to_request(error, way)):
+        if rights and (remedy := role_to_request(error, advice)):
             if _may_be_mistyped(namespace, rights[-1]):
                 remedy = in_right_namespace(namespace, remedy)
             message = f"{message_without_remedy(error)}; {remedy}"
@@ -120,7 +122,7 @@ def _explain_refusal(error: Any, namespace: str, config: ClientConfig | None, wa
     is_ours = config is not None and config.server in message
     if config is not None and is_ours and Obstacle.SERVER_UNREACHABLE in obstacles:
         remedy = (
-            way.unreachable
+            advice.unreachable
             or remedy_for(obstacles, config)
             or "twisted-exec doctor checks each step to it"
         )
@@ -159,13 +161,13 @@ def missing_right_of(error: BaseException) -> str:
     return f"you may not {what}{where}; {ask_for_role(right)}"
 
 
-def doctor_hint(error: BaseException, name: str, namespace: str, way: WayIn = KUBECTL) -> str:
+def doctor_hint(error: BaseException, name: str, namespace: str, advice: Advice = KUBECTL) -> str:
     """Return the next step for a machine whose server answers, but not its pool or runtime; empty for other errors."""
     if not isinstance(error, APIError) or error.code not in _FAILED_HOP:
         return ""
     if error.retry_after_seconds or _BEHIND_SERVER.isdisjoint(obstacles_of(error)):
         return ""
-    return way.doctor(name, namespace)
+    return advice.doctor(name, namespace)
 
 
 def in_right_namespace(namespace: str, remedy: str) -> str:
@@ -186,7 +188,7 @@ def _may_be_mistyped(namespace: str, right: MissingRight) -> bool:
     )
 
 
-def role_to_request(error: APIError, way: WayIn = KUBECTL) -> str:
+def role_to_request(error: APIError, advice: Advice = KUBECTL) -> str:
     """
     Return the remedy for a right that the user lacks.
 
@@ -195,7 +197,7 @@ def role_to_request(error: APIError, way: WayIn = KUBECTL) -> str:
     rights = lacking_rights(error)
     if not rights:
         return ""
-    remedy = ask_for_role(*rights, way=way)
+    remedy = ask_for_role(*rights, advice=advice)
     if rights[0].verb == _TAKEOVER:
         return f"to take over, {remedy}"
     return "" if any(each.get("reason") == MAY_OBSERVE for each in error.causes) else remedy
@@ -211,7 +213,9 @@ def explain_withdrawal(message: str) -> str:
     return f"{message}; {remedy}" if remedy else message
 
 
-def ask_for_role(*rights: MissingRight, observing_helps: bool = True, way: WayIn = KUBECTL) -> str:
+def ask_for_role(
+    *rights: MissingRight, observing_helps: bool = True, advice: Advice = KUBECTL
+) -> str:
     """
     Return the remedy for rights that a user lacks: the smallest roles, if there are any, and the
     commands that grant them.
@@ -233,7 +237,7 @@ def ask_for_role(*rights: MissingRight, observing_helps: bool = True, way: WayIn
     commands = " && ".join(_grant_of(role, right) for role in roles)
     opens_console = bool(right.group) and (right.subresource == "exec" or right.verb == "drive")
     less = (
-        f" ({CONSOLE_OBSERVER} suffices for {way.read_only})"
+        f" ({CONSOLE_OBSERVER} suffices for {advice.read_only})"
         if opens_console and observing_helps and len(rights) == 1
         else ""
     )

@@ -12,9 +12,9 @@ from twisted.internet.defer import Deferred
 from twisted_exec.api.dialects import DIALECTS, Dialect
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import APIError, NotFound
+from twisted_exec.cli.advice import KUBECTL, Advice
 from twisted_exec.cli.client import CommandClient
 from twisted_exec.cli.explanations import doctor_hint, explain, not_allowed
-from twisted_exec.cli.way_in import KUBECTL, WayIn
 from twisted_exec.kube.interfaces import IKubeClient
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.kube.machine_requests import AGENT
@@ -31,14 +31,14 @@ def hint_after(
     config: ClientConfig,
     name: str,
     reactor: Any,
-    way: WayIn = KUBECTL,
+    advice: Advice = KUBECTL,
 ) -> Deferred[str]:
     """
     Return the hint of :func:`suggest_machine` after a refused console.
 
     :return: empty for other refusals than a missing machine; may fail.
     """
-    looking = Deferred.fromCoroutine(_hint_after(refusal, config, name, reactor, way))
+    looking = Deferred.fromCoroutine(_hint_after(refusal, config, name, reactor, advice))
     return looking.addTimeout(_SECONDS, reactor)
 
 
@@ -48,21 +48,21 @@ async def explain_with_hint(
     name: str,
     reactor: Any,
     act: str,
-    way: WayIn = KUBECTL,
+    advice: Advice = KUBECTL,
 ) -> str:
     """
     Return the line about a refused request for a machine.
 
     :param act: as of :func:`not_allowed`.
     """
-    hint = await hint_after(refusal, config, name, reactor, way).addErrback(lambda _: "")
-    hint = hint or doctor_hint(refusal, name, config.namespace, way)
-    message = not_allowed(refusal, explain(refusal, config.namespace, config, way), name, act)
+    hint = await hint_after(refusal, config, name, reactor, advice).addErrback(lambda _: "")
+    hint = hint or doctor_hint(refusal, name, config.namespace, advice)
+    message = not_allowed(refusal, explain(refusal, config.namespace, config, advice), name, act)
     return f"{message}; {hint}" if hint else message
 
 
 async def _hint_after(
-    refusal: BaseException | None, config: ClientConfig, name: str, reactor: Any, way: WayIn
+    refusal: BaseException | None, config: ClientConfig, name: str, reactor: Any, advice: Advice
 ) -> str:
     if not isinstance(refusal, APIError) or refusal.code != NotFound.code:
         return ""
@@ -72,7 +72,7 @@ async def _hint_after(
             client = CommandClient(config, reactor, timeout_seconds=_SECONDS, agent=AGENT)
             try:
                 if kind == dialect.workload.plural:
-                    return await suggest_machine(client, dialect, name, config.namespace, way)
+                    return await suggest_machine(client, dialect, name, config.namespace, advice)
                 return await suggest_pool(client, dialect)
             finally:
                 await client.close()
@@ -80,7 +80,7 @@ async def _hint_after(
 
 
 async def suggest_machine(
-    client: IKubeClient, dialect: Dialect, name: str, namespace: str, way: WayIn = KUBECTL
+    client: IKubeClient, dialect: Dialect, name: str, namespace: str, advice: Advice = KUBECTL
 ) -> str:
     """
     Return a hint: a missing namespace, where the machine is, similar names, or a command that lists
@@ -94,11 +94,9 @@ async def suggest_machine(
     if others:
         namespaces = sorted(each for each, _ in others)
         quoted = ", ".join(f'"{each}"' for each in namespaces)
-        return (
-            f"{missing}the machine is in namespace {quoted}: {way.machine_in(name, namespaces[0])}"
-        )
+        return f"{missing}the machine is in namespace {quoted}: {advice.machine_in(name, namespaces[0])}"
     if not here:
-        return missing and f"{missing}{way.list_namespaces}"
+        return missing and f"{missing}{advice.list_namespaces}"
     longer = sorted(each for each in here if each.startswith(name.lower()))
     near = (
         longer[:_MOST_NAMES]
@@ -107,7 +105,7 @@ async def suggest_machine(
     )
     if near:
         return f"did you mean {' or '.join(', '.join(near).rsplit(', ', 1))}?"
-    return way.list_machines(dialect, namespace)
+    return advice.list_machines(dialect, namespace)
 
 
 def _nearest(name: str, names: list[str]) -> list[str]:

@@ -24,7 +24,7 @@ class ServerUpstream(Upstream):
 
     :param path: percent-encoded, starting with ``/api`` or ``/apis``.
     :param query: percent-encoded, without its question mark.
-    :param acting: the user to impersonate; by default the configuration's.
+    :param impersonate: the user to impersonate; by default the configuration's.
     """
 
     def __init__(
@@ -35,14 +35,14 @@ class ServerUpstream(Upstream):
         path: str,
         *,
         query: bytes = b"",
-        acting: ImpersonatedUser | None = None,
+        impersonate: ImpersonatedUser | None = None,
         streams: Collection[Channel] | None = None,
         connect_seconds: float = LONGEST_SECONDS,
     ) -> None:
         super().__init__()
         self._config, self._label, self._reactor = config, label, reactor
         self._path, self._query, self._streams = path, query, streams
-        self._acting, self._connect_seconds = acting, connect_seconds
+        self._impersonate, self._connect_seconds = impersonate, connect_seconds
 
     async def locate(self) -> Location:
         """
@@ -51,8 +51,8 @@ class ServerUpstream(Upstream):
         :raises KubeConfigError: there are no usable credentials.
         """
         config = await settled(self._config(), self._reactor)
-        if self._acting is not None:
-            config = replace(config, impersonate=self._acting)
+        if self._impersonate is not None:
+            config = replace(config, impersonate=self._impersonate)
         whole = (config.url.path.rstrip("/") + self._path).encode("ascii")
         to = endpoint(config, self._reactor, timeout_seconds=self._connect_seconds)
         return Location(

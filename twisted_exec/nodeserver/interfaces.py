@@ -46,7 +46,7 @@ class LeafPod:
     The Pod of a leaf behind a Pod of the root.
 
     :param root: the Pod in the root, as last seen; read-only.
-    :param pod: the Pod in the leaf, as last seen and trimmed (see :func:`.ownership.trimmed`), if
+    :param pod: the Pod in the leaf, as last seen and trimmed (see :func:`.pod_fields.trim_leaf_pod`), if
         it is known; read-only.
     :param leaf: provides :class:`ILeaf`.
     :param namespace: in the leaf; it may differ from the root's.

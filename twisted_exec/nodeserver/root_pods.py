@@ -23,8 +23,8 @@ from twisted_exec.kube.informers import Key, Reflector, key_of
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.late_credentials import REFUSAL_CODES
 from twisted_exec.nodeserver.interfaces import ILeaves, IRootPods, LeafNode
+from twisted_exec.nodeserver.pod_fields import trim_root_pod
 from twisted_exec.nodeserver.shared_parts import SharedParts
-from twisted_exec.nodeserver.trimmed import trim_root_pod
 
 MAX_NODE_WATCHES = 16
 ASK_SECONDS = 5.0

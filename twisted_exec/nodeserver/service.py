@@ -159,7 +159,7 @@ class NodeServer(AsyncService):
             self._checks = [*checks, self._recordings.check]
         rights = authorizer or DelegatedAuthorizer(client, reactor)
         access = NodeAccess(self._authenticator(), rights)
-        self.hop = KubeletCollaborators(
+        self.collaborators = KubeletCollaborators(
             access,
             root_pods,
             leaves,
@@ -169,7 +169,9 @@ class NodeServer(AsyncService):
             recordings=self._recordings,
         )
         routes = NodeRoutes(
-            self.hop, self.registry, [route for each in make for route in each(self.hop)]
+            self.collaborators,
+            self.registry,
+            [route for each in make for route in each(self.collaborators)],
         )
         self.site = Site(
             routes,

@@ -138,7 +138,7 @@ class SpaceSecrets:
             namespace=namespace,
             label_selector=SPACE_LABEL,
             on_change=self._labelled_changed,
-            trim=trimmed,
+            trim=trim_secret,
         )
 
     def _with_label(self, ref: SecretRef) -> Object | None:
@@ -181,7 +181,7 @@ class SpaceSecrets:
             namespace=ref.namespace,
             field_selector=f"metadata.name={ref.name}",
             on_change=lambda _, __: self._changed(ref),
-            trim=trimmed,
+            trim=trim_secret,
         )
         own.when_synced().addCallback(lambda _: self._changed(ref))
         own.start()
@@ -193,7 +193,7 @@ class SpaceSecrets:
             self._stopping.add(own.stop())
 
 
-def trimmed(secret: Object) -> Object:
+def trim_secret(secret: Object) -> Object:
     """Reduce a Secret to the parts that are used, so that memory holds no other secrets."""
     metadata, data = secret["metadata"], secret.get("data") or {}
     return {

@@ -19,8 +19,8 @@ from twisted_exec.cli.table import table
 from twisted_exec.kube.downloads import MachineLog, read_screen
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.kube.machine_requests import TIMEOUT_SECONDS, opened_among, served_dialects
+from twisted_exec.sshd.advice import DoorAdvice
 from twisted_exec.sshd.commands import Command, Help, Listing, Log, Power
-from twisted_exec.sshd.way_in import DoorWayIn
 
 AGENT = "ssh (twisted-exec)"
 
@@ -111,7 +111,7 @@ async def _list(command: Listing, place: Place, output: Output) -> None:
             raise NotFound(
                 "namespaces",
                 namespace,
-                message=f'namespace "{namespace}" does not exist; {DoorWayIn.list_namespaces}',
+                message=f'namespace "{namespace}" does not exist; {DoorAdvice.list_namespaces}',
             )
     if len(rows) > MOST_LISTED:
         output.say(f"There are more than {MOST_LISTED} machines; of one namespace: list NAMESPACE")

@@ -27,8 +27,8 @@ from twisted_exec.ssh.login import PublicKeyLogin
 from twisted_exec.ssh.people import Credential, IPeople, LoginRefused, Person
 from twisted_exec.ssh.transport import HostKey, ModernFactory, ModernTransport
 from twisted_exec.ssh.user_certificate import credential_text
-from twisted_exec.sshd.acting import DoorLogin, check_person
 from twisted_exec.sshd.bounded_log import BoundedLog
+from twisted_exec.sshd.door_login import DoorLogin, check_person
 from twisted_exec.sshd.limits import EVICTED, Admission, Limits
 from twisted_exec.sshd.metrics import DoorMetrics, Refusal
 from twisted_exec.sshd.sessions import DoorSessions

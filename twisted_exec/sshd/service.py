@@ -23,8 +23,8 @@ from twisted_exec.program.service import AsyncService
 from twisted_exec.ssh.people import IPeople
 from twisted_exec.ssh.transport import HostKey
 from twisted_exec.sshd import PROGRAM
-from twisted_exec.sshd.acting import DoorLogin
 from twisted_exec.sshd.door import Door
+from twisted_exec.sshd.door_login import DoorLogin
 from twisted_exec.sshd.metrics import ConnectionMetrics, DoorMetrics
 from twisted_exec.sshd.settings import Settings
 from twisted_exec.streaming.http.routes import ProbeRoutes

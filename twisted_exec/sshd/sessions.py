@@ -31,12 +31,12 @@ from twisted_exec.cli.suggestion import explain_with_hint
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
 from twisted_exec.ssh.channel import ChannelEnd, SessionChannel, SessionRequest
 from twisted_exec.ssh.people import LoginRefused, Person
-from twisted_exec.sshd.acting import DoorLogin
+from twisted_exec.sshd.advice import DoorAdvice
 from twisted_exec.sshd.answers import AGENT, Flow, Place, answer
 from twisted_exec.sshd.bounded_log import BoundedLog
 from twisted_exec.sshd.commands import OTHERS, Command, Listing, is_text, parse_command
+from twisted_exec.sshd.door_login import DoorLogin
 from twisted_exec.sshd.targets import Target, parse_target
-from twisted_exec.sshd.way_in import DoorWayIn
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.wire.endings import LOGIN_EXPIRED
 
@@ -200,7 +200,7 @@ class _DoorConsole(SSHConsole):
     ) -> None:
         super().__init__(options, config, streams)
         self._sessions = sessions
-        self.way = DoorWayIn(options.space)
+        self.advice = DoorAdvice(options.space)
 
     def explain(self, error: BaseException) -> str:
         return self._sessions.explain(error, super().explain(error))
@@ -261,7 +261,7 @@ class _Text(_Ending):
 
     async def _answer(self) -> None:
         config, name = self._config, str(self._options.name)
-        way = DoorWayIn(self._options.space)
+        advice = DoorAdvice(self._options.space)
         try:
             if self._options.space:
                 config = (await visit(config, self._options, self._reactor)).config
@@ -270,7 +270,7 @@ class _Text(_Ending):
             )
         except APIError as error:
             act, what = ("use", name) if name else ("list", "machines")
-            line = await explain_with_hint(error, config, what, self._reactor, act, way)
+            line = await explain_with_hint(error, config, what, self._reactor, act, advice)
             raise _Refused(self._sessions.explain(error, line)) from None
 
     def _failed(self, failure: Failure) -> None:

@@ -18,7 +18,7 @@ from twisted_exec.program.start import make_service
 from twisted_exec.ssh.door_keys import DoorKeyError, DoorKeys
 from twisted_exec.ssh.login_file import LoginFile
 from twisted_exec.sshd import PROGRAM
-from twisted_exec.sshd.acting import DoorLogin
+from twisted_exec.sshd.door_login import DoorLogin
 from twisted_exec.sshd.options import Options
 from twisted_exec.sshd.service import SSHDoor
 from twisted_exec.tls.expiry import Expiry

@@ -12,7 +12,7 @@ from twisted_exec.api.status import Forbidden
 from twisted_exec.apiserver.consoles.policy_evaluation import evaluate, parsed
 from twisted_exec.apiserver.interfaces import Applicant
 from twisted_exec.auth.interfaces import User
-from twisted_exec.cli.mcp.refusals import TOOLS_WAY_IN
+from twisted_exec.cli.mcp.refusals import TOOLS_ADVICE
 from twisted_exec.wire.session_terms import Right
 
 MACHINE = {"metadata": {"namespace": "default", "name": "vm", "labels": {}}}
@@ -20,7 +20,7 @@ AGENT = "agent:ada:triage"
 SUBJECTS = [{"kind": "User", "name": AGENT}]
 
 
-class ToolsWayInTests(SynchronousTestCase):
+class ToolsAdviceTests(SynchronousTestCase):
     """Messages that have no causes, such as those of endings."""
 
     def refusal(self, right: Right, **spec: Any) -> str:
@@ -30,7 +30,7 @@ class ToolsWayInTests(SynchronousTestCase):
         applicant = Applicant(User(AGENT, ("agents",)), "", 0.0, wanted=right)
         with self.assertRaises(Forbidden) as caught:
             evaluate([policy], [], applicant, MACHINE, right, 0.0)
-        return TOOLS_WAY_IN.refused(caught.exception.message)
+        return TOOLS_ADVICE.refused(caught.exception.message)
 
     def test_policies(self) -> None:
         """The remedies of policies are a tool and a parameter, whatever the right."""
@@ -52,4 +52,4 @@ class ToolsWayInTests(SynchronousTestCase):
                 "you may observe it: get_screen and read_log show it",
             ),
         ):
-            self.assertEqual(TOOLS_WAY_IN.refused(text), expected)
+            self.assertEqual(TOOLS_ADVICE.refused(text), expected)

@@ -54,7 +54,9 @@ class ConsolesCase(TestCase):
         (leaf,) = read("consoles-as-pods.yaml")["leaves"]
         told = {**leaf, "kubeconfig": {"file": kubeconfig}}
         server = await self.root.serve([told], AuditList())
-        mirror = MachinePods(self.root.client(NODE_SERVER), server.hop.leaves, reactor, "tests")
+        mirror = MachinePods(
+            self.root.client(NODE_SERVER), server.collaborators.leaves, reactor, "tests"
+        )
         mirror.startService()
         self.addCleanup(mirror.stopService)
         # A hand-made Pod leads to no console.

@@ -52,7 +52,7 @@ class NodeServerTests(LeafTestCase):
 
     @property
     def leaves(self) -> Any:
-        return self.server.hop.leaves
+        return self.server.collaborators.leaves
 
     def is_reached(self) -> bool:
         return any(leaf.synced and not leaf.problem for leaf in self.leaves.all())

@@ -51,7 +51,7 @@ class SyncedTests(TestCase):
         await self.start_laptop()
         leaf = {"name": "berlin", "kubeconfig": {"file": self.leaf.kubeconfig(NODE_SERVER)}}
         server = await self.root.serve([leaf], AuditList())
-        hop = server.hop
+        hop = server.collaborators
         syncer = Syncer(self.root.client(NODE_SERVER), hop.leaves, hop.root_pods, reactor)
         syncer.startService()
         self.addCleanup(syncer.stopService)

@@ -43,12 +43,12 @@ PATHS = [
 WORDS = {"exec": "exec", "attach": "attach", "run": "run", "containerLogs": "log"}
 
 
-def told(hop: KubeletCollaborators) -> Iterable[Route]:
+def told(collaborators: KubeletCollaborators) -> Iterable[Route]:
     """Routes that say who was let in where."""
 
     async def answer(context: RequestContext) -> None:
         request = context.request
-        await hop.access.authorize_session(context, NODE)
+        await collaborators.access.authorize_session(context, NODE)
         headers = sorted(name.decode() for name, _ in request.requestHeaders.getAllRawHeaders())
         body = [context.user.name, context.values.get("uid"), headers]
         respond_text(request, 200, json.dumps(body))
@@ -213,7 +213,7 @@ class WithdrawnTests(ChainTestCase):
     """Sessions of those whose credentials are withdrawn."""
 
     def routes(self) -> Any:
-        return stream_routes(self.hop)
+        return stream_routes(self.collaborators)
 
     async def test_token(self) -> None:
         """A token that is no longer valid ends the sessions opened with it, and no others."""
@@ -222,7 +222,7 @@ class WithdrawnTests(ChainTestCase):
             target = "/exec/default/web/main?command=sh&output=1"
             await self.answered(await self.ask(target, *SPDY_HEAD, user=user))
         self.everyone.forgotten.add("jane")
-        await SessionGuard(self.sessions, self.hop.access.gate, reactor).review()
+        await SessionGuard(self.sessions, self.collaborators.access.gate, reactor).review()
         await self.until(lambda: len(self.sessions) == 1)
         self.assertEqual([each.user for each in self.sessions.subjects()], [ROOT_TOKEN])
         (end,) = (each for each in self.records if each.get("event") == "end")

@@ -130,9 +130,9 @@ class OptionsTests(SynchronousTestCase):
             self.assertIn(message, self.refused(query, Invalid), query)
 
 
-def patient_routes(hop: KubeletCollaborators) -> Iterable[Route]:
+def patient_routes(collaborators: KubeletCollaborators) -> Iterable[Route]:
     """Return the routes, with more time for connections than a busy machine needs."""
-    return log_routes(replace(hop, connect_seconds=PATIENCE_SECONDS))
+    return log_routes(replace(collaborators, connect_seconds=PATIENCE_SECONDS))
 
 
 class LogCase(LeafServerCase):

@@ -12,7 +12,7 @@ from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.responses import respond_text
 
 
-def routes(hop: KubeletCollaborators) -> Iterable[Route]:
+def routes(collaborators: KubeletCollaborators) -> Iterable[Route]:
     """Routes that refuse, answer, break off and crash."""
 
     async def told(context: RequestContext) -> None:

@@ -44,11 +44,11 @@ class RunTestCase(ChainTestCase):
     speaks: Any = (V5, *OLD)
 
     def routes(self) -> Any:
-        return run_routes(self.hop)
+        return run_routes(self.collaborators)
 
     async def asyncSetUp(self) -> None:
         await super().asyncSetUp()
-        self.foreign = Foreign(self.hop.clock, query=None, speaks=self.speaks)
+        self.foreign = Foreign(self.collaborators.clock, query=None, speaks=self.speaks)
         self.prints()
         self.leaf_server.answer = self.serve
 

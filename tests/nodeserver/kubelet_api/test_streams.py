@@ -58,7 +58,7 @@ class StreamTestCase(ChainTestCase):
     """With the routes of streams."""
 
     def routes(self) -> Any:
-        return stream_routes(self.hop)
+        return stream_routes(self.collaborators)
 
 
 class DeclaredReasonTests(StreamTestCase):

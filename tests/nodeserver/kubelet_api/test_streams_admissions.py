@@ -20,7 +20,7 @@ class AdmissionTests(StreamAdmissionContract, ChainTestCase):
 
     def routes(self) -> Any:
         """As :meth:`ChainTestCase.routes`."""
-        return [*stream_routes(self.hop), *log_routes(self.hop)]
+        return [*stream_routes(self.collaborators), *log_routes(self.collaborators)]
 
     async def ask_for(self, word: str, *, allowed: bool) -> None:
         """As :meth:`StreamAdmissionContract.ask_for`."""

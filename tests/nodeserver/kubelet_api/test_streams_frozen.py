@@ -25,7 +25,11 @@ class FrozenTests(ChainTestCase):
     connect_seconds = 0.2
 
     def routes(self) -> Any:
-        return [*stream_routes(self.hop), *log_routes(self.hop), *run_routes(self.hop)]
+        return [
+            *stream_routes(self.collaborators),
+            *log_routes(self.collaborators),
+            *run_routes(self.collaborators),
+        ]
 
     async def asyncSetUp(self) -> None:
         await super().asyncSetUp()

@@ -36,7 +36,7 @@ class OldLeafTests(ChainTestCase):
     speaks: Any = OLD
 
     def routes(self) -> Any:
-        return stream_routes(self.hop)
+        return stream_routes(self.collaborators)
 
     async def asyncSetUp(self) -> None:
         await super().asyncSetUp()
@@ -123,7 +123,7 @@ class WebSocketOnlyTests(ChainTestCase):
     """SPDY from the root, to a leaf behind something that lets only WebSockets pass."""
 
     def routes(self) -> Any:
-        return stream_routes(self.hop)
+        return stream_routes(self.collaborators)
 
     async def asyncSetUp(self) -> None:
         await super().asyncSetUp()

@@ -20,7 +20,7 @@ from twisted_exec.nodeserver.nodes.conditions import (
     NodeObservation,
     conditions,
 )
-from twisted_exec.nodeserver.nodes.status import trimmed
+from twisted_exec.nodeserver.nodes.status import trim_node
 
 YES: ConditionValue = ("True", "Fine", "")
 WELL = NodeObservation(YES, YES, YES)
@@ -30,7 +30,7 @@ DOWN: ConditionValue = ("False", "LeafUnreachable", "cannot reach it")
 def leaf_node(ready: str) -> Object:
     """A node of a leaf."""
     status = {"conditions": [{"type": "Ready", "status": ready}]}
-    return trimmed({"metadata": {"name": "w"}, "status": status})
+    return trim_node({"metadata": {"name": "w"}, "status": status})
 
 
 class ExecReadyTests(SynchronousTestCase):

@@ -20,7 +20,7 @@ def node(name: str, *, ready: str = "True", unschedulable: bool = False, **statu
         "spec": {"unschedulable": unschedulable, "podCIDR": "10.0.0.0/24"},
         "status": status,
     }
-    return leaf_nodes.trimmed(told)
+    return leaf_nodes.trim_node(told)
 
 
 class StandForTests(SynchronousTestCase):
@@ -125,7 +125,7 @@ class TrimmedTests(SynchronousTestCase):
                     ("addresses", "capacity", "allocatable", "conditions", "nodeInfo"), value
                 ),
             }
-            trimmed_node = leaf_nodes.trimmed(told)
+            trimmed_node = leaf_nodes.trim_node(told)
             self.assertEqual(
                 leaf_nodes.stood_for(LeafNode("n", "one", selector={"a": "b"}), [trimmed_node]), []
             )
@@ -138,7 +138,7 @@ class TrimmedTests(SynchronousTestCase):
                 {"metadata": {"name": "n"}, "status": value},
                 {"metadata": {"name": "n"}},
             ):
-                self.assertFalse(leaf_nodes.is_ready(leaf_nodes.trimmed(status)))
+                self.assertFalse(leaf_nodes.is_ready(leaf_nodes.trim_node(status)))
 
     def test_hostile(self) -> None:
         """Values that a root would refuse, or that could deceive readers, are dropped or made harmless."""

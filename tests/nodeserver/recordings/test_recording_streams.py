@@ -58,8 +58,8 @@ class RecordedCase(ChainTestCase):
             namespaces=self.namespaces,
         )
         self.addCleanup(lambda: Deferred.fromCoroutine(self.recordings.made.stop()))
-        hop = replace(self.hop, recordings=self.recordings.made)
-        return [*stream_routes(hop), *run_routes(hop)]
+        collaborators = replace(self.collaborators, recordings=self.recordings.made)
+        return [*stream_routes(collaborators), *run_routes(collaborators)]
 
     async def asyncSetUp(self) -> None:
         await super().asyncSetUp()

@@ -29,11 +29,11 @@ from twisted_exec.api.kinds.events import NORMAL, WARNING
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import APIError, Conflict, NotFound
 from twisted_exec.api.times import timestamp
-from twisted_exec.apiserver.controllers.holds import (
+from twisted_exec.apiserver.controllers.paused_writes import (
     FIRST_RETRY_SECONDS,
     LAST_RETRY_SECONDS,
-    Holds,
     Operation,
+    PausedWrites,
 )
 from twisted_exec.apiserver.controllers.placement import (
     FAILED,
@@ -134,7 +134,7 @@ class Scheduler(StoreFollower):
         """A heap of times, and of machines for the first run after them."""
         self._all_may_fit = False
         """A pool may have room now, or another reason to refuse: the next run is for all machines without a pool."""
-        self._holds = Holds(clock, rng)
+        self._paused_writes = PausedWrites(clock, rng)
         self._bugs: Backoffs[Key] = Backoffs(
             clock, lambda: Backoff(FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS, rng)
         )
@@ -238,13 +238,13 @@ class Scheduler(StoreFollower):
 
     def _next_run(self) -> float | None:
         """Return the seconds to the next run, if nothing changes."""
-        waits = [] if (held := self._holds.wait_seconds()) is None else [held]
+        waits = [] if (held := self._paused_writes.wait_seconds()) is None else [held]
         if self._due:
             waits.append(self._due[0][0] - self._clock.seconds())
         return max(SOON_SECONDS, min(waits)) if waits else None
 
     def _take_due(self) -> Sequence[Key]:
-        due = dict.fromkeys(self._holds.due(self._pending))
+        due = dict.fromkeys(self._paused_writes.due(self._pending))
         now = self._clock.seconds()
         while self._due and self._due[0][0] <= now:
             due[heappop(self._due)[1]] = None
@@ -425,14 +425,14 @@ class Scheduler(StoreFollower):
     async def _record_event(self, machine: Object, level: str, reason: str, message: str) -> None:
         """Record an Event, unless the namespace had no room for one lately."""
         namespace = key_of(machine)[0]
-        if self._holds.is_paused(Operation.RECORD_EVENT, namespace):
+        if self._paused_writes.is_paused(Operation.RECORD_EVENT, namespace):
             return
         try:
             await self._recorder.write(machine, level, reason, message)
         except APIError as error:
-            self._holds.refused(Operation.RECORD_EVENT, namespace, error)
+            self._paused_writes.refused(Operation.RECORD_EVENT, namespace, error)
         else:
-            self._holds.accepted(Operation.RECORD_EVENT, namespace)
+            self._paused_writes.accepted(Operation.RECORD_EVENT, namespace)
 
     def _hold_if_paused(self, operation: Operation, machine: Object) -> bool:
         """
@@ -441,19 +441,19 @@ class Scheduler(StoreFollower):
         A held write follows later.
         """
         key = key_of(machine)
-        is_paused = self._holds.is_paused(operation, key[0])
+        is_paused = self._paused_writes.is_paused(operation, key[0])
         if is_paused:
-            self._holds.hold(operation, key)
+            self._paused_writes.hold(operation, key)
         return is_paused
 
     def _write_refused(self, operation: Operation, machine: Object, error: APIError) -> None:
         key = key_of(machine)
-        self._holds.refused(operation, key[0], error)
-        self._holds.hold(operation, key)
+        self._paused_writes.refused(operation, key[0], error)
+        self._paused_writes.hold(operation, key)
 
     def _write_accepted(self, operation: Operation, machine: Object) -> None:
         """Let the machines follow that waited for such a write."""
-        for key in self._holds.accepted(operation, key_of(machine)[0]):
+        for key in self._paused_writes.accepted(operation, key_of(machine)[0]):
             self._reconsider(key)
 
 

@@ -14,6 +14,7 @@ from twisted.python.failure import Failure
 
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.status import APIError, NotFound
+from twisted_exec.cli.advice import KUBECTL, Advice
 from twisted_exec.cli.console.first_screen import FirstScreen, Past, state_reader
 from twisted_exec.cli.console.interfaces import NextSession
 from twisted_exec.cli.console.options import (
@@ -31,7 +32,6 @@ from twisted_exec.cli.console.streams import StandardStreams, UserStreams
 from twisted_exec.cli.explanations import doctor_hint, explain, not_allowed
 from twisted_exec.cli.options import config_of
 from twisted_exec.cli.refusal_texts import lacking_right, with_next_request
-from twisted_exec.cli.way_in import KUBECTL, WayIn
 from twisted_exec.kube.console import ConsoleOptions, open_console
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
 from twisted_exec.kube.machine_requests import AGENT, TIMEOUT_SECONDS
@@ -66,11 +66,11 @@ class MachineConsole(ConsoleProgram):
     The console of a machine.
 
     :cvar agent: the client's name in the audit.
-    :ivar way: the words of remedies.
+    :ivar advice: the words of remedies.
     """
 
     agent = AGENT
-    way: WayIn = KUBECTL
+    advice: Advice = KUBECTL
 
     def __init__(
         self, options: argparse.Namespace, config: ClientConfig, streams: UserStreams
@@ -117,10 +117,12 @@ class MachineConsole(ConsoleProgram):
         config = self._at[0] if self._at is not None else self._config
         if isinstance(error, APIError):
             self._name_all_rights(error)
-        line = not_allowed(error, explain(error, namespace, config, self.way), options.name, "open")
+        line = not_allowed(
+            error, explain(error, namespace, config, self.advice), options.name, "open"
+        )
         hint = self._hint
         if not options.space:  # twisted-exec doctor has no --space
-            hint = hint or doctor_hint(error, options.name, namespace, self.way)
+            hint = hint or doctor_hint(error, options.name, namespace, self.advice)
         return f"{line}; {hint}" if hint else line
 
     def _name_all_rights(self, refusal: APIError) -> None:
@@ -172,7 +174,7 @@ class MachineConsole(ConsoleProgram):
         if self._at is None or self._options.space:
             return ""
         config, dialect, _ = self._at
-        return self.way.power_on(dialect, str(self._options.name), config.namespace)
+        return self.advice.power_on(dialect, str(self._options.name), config.namespace)
 
     @property
     def people(self) -> Callable[[str], Awaitable[Sequence[Person]]] | None:
@@ -356,7 +358,7 @@ class MachineConsole(ConsoleProgram):
         def found(hint: str) -> None:
             self._hint = hint
 
-        looking = hint_after(failure.value, config, self._options.name, reactor, self.way)
+        looking = hint_after(failure.value, config, self._options.name, reactor, self.advice)
         # The user reads the refusal in any case.
         return looking.addCallback(found).addBoth(lambda _: failure)
 

@@ -25,6 +25,7 @@ from twisted_exec.api.missing_right import MissingRight
 from twisted_exec.api.obstacles import doctor_advice
 from twisted_exec.api.status import APIError, Forbidden, NotFound, message_of
 from twisted_exec.api.times import seconds
+from twisted_exec.cli.advice import KUBECTL
 from twisted_exec.cli.client import CommandClient
 from twisted_exec.cli.console.approval import (
     AFTER_APPROVAL,
@@ -51,7 +52,6 @@ from twisted_exec.cli.doctor.server_checks import ExaminedServer, undiscovered, 
 from twisted_exec.cli.explanations import ask_for_role, grant, in_right_namespace
 from twisted_exec.cli.refusal_texts import lacking_right
 from twisted_exec.cli.suggestion import suggest_machine, suggest_pool
-from twisted_exec.cli.way_in import KUBECTL
 from twisted_exec.console.notices import RoleNotices, outage_of
 from twisted_exec.kube.console import ConsoleOptions, open_console
 from twisted_exec.kube.kubeconfig.client_config import KubeConfigError

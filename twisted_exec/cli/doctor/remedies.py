@@ -17,9 +17,9 @@ from twisted_exec.api.kinds.consolepolicies import (
 )
 from twisted_exec.api.obstacles import Obstacle, named_obstacles, obstacles_of
 from twisted_exec.api.status import APIError, Forbidden, TooManyRequests
+from twisted_exec.cli.advice import KUBECTL
 from twisted_exec.cli.explanations import role_to_request
 from twisted_exec.cli.refusal_texts import obstacles_in
-from twisted_exec.cli.way_in import KUBECTL
 from twisted_exec.wire.endings import (
     COMPLETED,
     LINE_LOST,
@@ -232,7 +232,7 @@ def of_refusal(error: APIError) -> tuple[str, str]:
     """
     Return the part that refused a console, as a check's name, and the remedy.
 
-    Without a remedy for ``machine``, :meth:`.WayIn.power_on` has it.
+    Without a remedy for ``machine``, :meth:`.Advice.power_on` has it.
     """
     if error.code == Forbidden.code:
         return "rights", role_to_request(error) or _RIGHTS

@@ -21,12 +21,12 @@ from twisted_exec.api.kinds import SELFSUBJECTREVIEWS, Object
 from twisted_exec.api.obstacles import obstacles_of
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import APIError, Forbidden, Unauthorized, message_of
+from twisted_exec.cli.advice import KUBECTL
 from twisted_exec.cli.client import CommandClient
 from twisted_exec.cli.doctor.findings import Findings, Unusable
 from twisted_exec.cli.explanations import not_accepted, remedy_for
 from twisted_exec.cli.options import config_of
 from twisted_exec.cli.suggestion import has_namespace
-from twisted_exec.cli.way_in import KUBECTL
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
 from twisted_exec.kube.kubeconfig.connection import endpoint
 from twisted_exec.kube.kubeconfig.credentials import settled

@@ -20,12 +20,12 @@ from twisted_exec.api.dialects import DIALECTS, Dialect
 from twisted_exec.api.names import dns_subdomain
 from twisted_exec.api.spaces import SPACES
 from twisted_exec.api.status import APIError, BadGateway, Forbidden, Unauthorized
+from twisted_exec.cli.advice import KUBECTL
 from twisted_exec.cli.client import CommandClient
 from twisted_exec.cli.console.options import recorded_input_of
 from twisted_exec.cli.explanations import explain
 from twisted_exec.cli.refusal_texts import with_next_request
 from twisted_exec.cli.suggestion import has_namespace
-from twisted_exec.cli.way_in import KUBECTL
 from twisted_exec.kube.console import ConsoleOptions, open_console
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError

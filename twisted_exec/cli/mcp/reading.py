@@ -22,7 +22,7 @@ from twisted_exec.cli.client import CommandClient
 from twisted_exec.cli.console.menu import MachineAccess
 from twisted_exec.cli.console.people import Person, people_at
 from twisted_exec.cli.failures import InputError
-from twisted_exec.cli.mcp.held import AGENT
+from twisted_exec.cli.mcp.consoles import AGENT
 from twisted_exec.cli.mcp.output import (
     ANSWER_BYTES,
     FACTS_BYTES,

@@ -19,10 +19,10 @@ from twisted_exec.api.kinds.consolepolicies import (
 )
 from twisted_exec.api.missing_right import message_without_remedy
 from twisted_exec.api.status import APIError, NotFound, Unauthorized
+from twisted_exec.cli.advice import REASON_COMMAND, Advice
 from twisted_exec.cli.explanations import ask_for_role, explain, not_allowed
 from twisted_exec.cli.mcp.table import Tool
 from twisted_exec.cli.refusal_texts import lacking_right
-from twisted_exec.cli.way_in import REASON_COMMAND, WayIn
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 
 MAY_ONLY_OBSERVE = (
@@ -36,7 +36,7 @@ _OPEN_FOR_SCREEN = re.compile(r"open it with kubectl console \S+ -n \S+ --read-o
 """Remedies of API servers."""
 
 
-class ToolsWayIn(WayIn):
+class ToolsAdvice(Advice):
     """The tools of an agent."""
 
     read_only = "get_screen and read_log"
@@ -49,7 +49,7 @@ class ToolsWayIn(WayIn):
         return message.replace("open it with --read-only", f"{self.read_only} show it")
 
 
-TOOLS_WAY_IN = ToolsWayIn()
+TOOLS_ADVICE = ToolsAdvice()
 
 _VERBS = {
     "list_machines": "list the machines of",
@@ -81,7 +81,7 @@ def refused(
         line = message_without_remedy(refusal)
         return f"the program that serves these tools may not act as you, and its operator decides that: {line}"
     # Without the hint of commands, which costs a list of all machines: agents may call again and again.
-    line = explain(refusal, namespace, config, TOOLS_WAY_IN)
+    line = explain(refusal, namespace, config, TOOLS_ADVICE)
     line = not_allowed(refusal, line, machine or namespace, _VERBS.get(tool.name, "type at"))
     if refusal.code == Unauthorized.code:
         line += "; a person renews an agent's identity with twisted-exec mcp login NAME"

@@ -15,8 +15,8 @@ from twisted_exec.api.kinds.reviews import SELFSUBJECTREVIEWS
 from twisted_exec.api.names import dns_label, dns_subdomain
 from twisted_exec.api.status import APIError
 from twisted_exec.cli.failures import InputError
-from twisted_exec.cli.mcp.acting import Actor, Failed
-from twisted_exec.cli.mcp.held import Consoles
+from twisted_exec.cli.mcp.actions import Actor, Failed
+from twisted_exec.cli.mcp.consoles import Consoles
 from twisted_exec.cli.mcp.output import ANSWER_BYTES, FACTS_BYTES, marked, newest, printable
 from twisted_exec.cli.mcp.protocol import failure, text_block
 from twisted_exec.cli.mcp.reading import Facts, Reader, moment
@@ -183,7 +183,7 @@ class _Calls:
         """Return facts with why nothing may happen at a machine: its power, and input that does not arrive."""
         if await self._reader.is_off(namespace, name):
             facts = {**facts, "power": "Off"}
-        console = self._consoles.held((namespace, name))
+        console = self._consoles.open_at((namespace, name))
         if console is not None and console.blocked:
             facts = {**facts, "input": f"does not arrive: {console.blocked}"}
         return facts
@@ -198,7 +198,7 @@ class _Calls:
             for each in await self._reader.people(namespace, name)
         ]
         facts: Facts = {"sessions": sessions[:_MOST_PEOPLE], "count": len(sessions)}
-        console = self._consoles.held((namespace, name))
+        console = self._consoles.open_at((namespace, name))
         attendance = console.stream.attendance if console is not None else None
         if attendance is not None:
             facts["writer"] = attendance.writer or "nobody"

@@ -13,13 +13,13 @@ from twisted.internet.defer import Deferred, DeferredList
 
 from twisted_exec.api.declared_reasons import check_reason
 from twisted_exec.api.status import APIError, BadRequest
+from twisted_exec.cli.advice import Advice
 from twisted_exec.cli.console.machine import MachineConsole
 from twisted_exec.cli.console.options import parse_options, script_problem
 from twisted_exec.cli.console.session import Outcome
 from twisted_exec.cli.messages import FAILED_CODE
+from twisted_exec.cli.ssh.advice import REASON, SSH_HOSTS
 from twisted_exec.cli.ssh.streams import ChannelStreams
-from twisted_exec.cli.ssh.way_in import REASON, SSH_HOSTS
-from twisted_exec.cli.way_in import WayIn
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.ssh.channel import ChannelEnd, SessionChannel, SessionRequest
 from twisted_exec.wire.resize import TerminalSize
@@ -129,7 +129,7 @@ def _shown(word: str) -> str:
 class SSHConsole(MachineConsole):
     """The console of a machine, in a channel of ssh."""
 
-    way: WayIn = SSH_HOSTS
+    advice: Advice = SSH_HOSTS
 
     def explain(self, error: BaseException) -> str:
         line = super().explain(error)

@@ -61,26 +61,26 @@ class PodLogAdmission:
     ``pkg/apis/core/validation`` and ``GenericHttpResponseChecker`` of ``k8s.io/apiserver``.
     """
 
-    hop: KubeletCollaborators
+    collaborators: KubeletCollaborators
 
     @as_deferred
     async def admit(self, context: RequestContext) -> Location:
-        target, pod = await find(self.hop, context)
+        target, pod = await find(self.collaborators, context)
         options = options_of(context.request.args, target.pod).query()
         query = b"container=" + quote_plus(target.container).encode("ascii")
         query += b"&" + options if options else b""
-        return await to_leaf(self.hop, pod, "log", query)
+        return await to_leaf(self.collaborators, pod, "log", query)
 
 
-def log_routes(hop: KubeletCollaborators) -> list[Route]:
+def log_routes(collaborators: KubeletCollaborators) -> list[Route]:
     """Return the routes of ``/containerLogs``."""
     about: dict[str, Any] = {
-        "sessions": hop.sessions,
-        "clock": hop.clock,
-        "connect_seconds": hop.connect_seconds,
+        "sessions": collaborators.sessions,
+        "clock": collaborators.clock,
+        "connect_seconds": collaborators.connect_seconds,
         "tells_loss": True,
     }
-    admission = PodLogAdmission(hop)
+    admission = PodLogAdmission(collaborators)
     reading = Relay(admission, **about, answer_seconds=ANSWER_SECONDS)
     following = Relay(admission, **about, answer_seconds=None, keeps_connections=False)
 

@@ -19,7 +19,7 @@ from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.nodeserver.interfaces import LeafPod
 from twisted_exec.nodeserver.kubelet_api.routes import KubeletCollaborators, Route
-from twisted_exec.nodeserver.trimmed import STATUSES
+from twisted_exec.nodeserver.pod_fields import STATUSES
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.responses import respond_json
 
@@ -58,18 +58,22 @@ def running(pod: LeafPod) -> Object | None:
 class PodLists:
     """The handlers of both paths."""
 
-    def __init__(self, hop: KubeletCollaborators) -> None:
-        self._hop = hop
+    def __init__(self, collaborators: KubeletCollaborators) -> None:
+        self._collaborators = collaborators
 
     async def pods(self, context: RequestContext) -> None:
-        node = await self._hop.admit(context)
-        if not self._hop.root_pods.synced:
+        node = await self._collaborators.admit(context)
+        if not self._collaborators.root_pods.synced:
             raise ServiceUnavailable("the root's Pods are not known yet", retry_after_seconds=1)
-        respond_json(context.request, 200, listed(self._hop.root_pods.on([node] if node else [])))
+        respond_json(
+            context.request, 200, listed(self._collaborators.root_pods.on([node] if node else []))
+        )
 
     async def running(self, context: RequestContext) -> None:
-        node = await self._hop.admit(context)
-        leaves = [self._hop.leaves.of_node(node)] if node else self._hop.leaves.all()
+        node = await self._collaborators.admit(context)
+        leaves = (
+            [self._collaborators.leaves.of_node(node)] if node else self._collaborators.leaves.all()
+        )
         for leaf in leaves:
             if not leaf.synced:
                 why = leaf.problem or "they were not read yet"
@@ -83,9 +87,9 @@ class PodLists:
         respond_json(context.request, 200, listed(pod for pod in items if pod is not None))
 
 
-def pod_routes(hop: KubeletCollaborators) -> list[Route]:
+def pod_routes(collaborators: KubeletCollaborators) -> list[Route]:
     """Return the routes of Pod lists."""
-    pages = PodLists(hop)
+    pages = PodLists(collaborators)
     return [
         Route(("GET",), "/pods", pages.pods),
         Route(("GET",), "/runningpods", pages.running),

@@ -116,11 +116,14 @@ class NodeRoutes(GatedDispatcher):
     names_object_to_unknown = False
 
     def __init__(
-        self, hop: KubeletCollaborators, registry: MetricsRegistry, routes: Iterable[Route]
+        self,
+        collaborators: KubeletCollaborators,
+        registry: MetricsRegistry,
+        routes: Iterable[Route],
     ) -> None:
         table = GatedRoutes()
-        super().__init__(hop.access.gate, table, hop.sessions)
-        self._hop, self._registry = hop, registry
+        super().__init__(collaborators.access.gate, table, collaborators.sessions)
+        self._collaborators, self._registry = collaborators, registry
         for route in (
             *routes,
             Route(["GET"], "/healthz", self._healthz),
@@ -158,11 +161,11 @@ class NodeRoutes(GatedDispatcher):
         return path[:-1] if len(path) > 1 and path.endswith(b"/") else path
 
     async def _healthz(self, context: RequestContext) -> None:
-        await self._hop.admit(context)
+        await self._collaborators.admit(context)
         respond_text(context.request, 200, "ok")
 
     async def _metrics(self, context: RequestContext) -> None:
-        await self._hop.admit(context)
+        await self._collaborators.admit(context)
         respond(context.request, 200, await self._registry.scrape(), CONTENT_TYPE)
 
 
@@ -249,7 +252,9 @@ def asked_node(request: IRequest, nodes: Collection[str]) -> str:
     return max(fitting, key=len, default="")
 
 
-async def find(hop: KubeletCollaborators, context: RequestContext) -> tuple[KubeletTarget, LeafPod]:
+async def find(
+    collaborators: KubeletCollaborators, context: RequestContext
+) -> tuple[KubeletTarget, LeafPod]:
     """
     Find the Pod of a request in its leaf, and authorize the user for its Node.
 
@@ -258,29 +263,29 @@ async def find(hop: KubeletCollaborators, context: RequestContext) -> tuple[Kube
     :raises APIError: the root or the leaf refuses, or does not answer.
     """
     target: KubeletTarget = context.target
-    root = await _root_pod(hop, target)
+    root = await _root_pod(collaborators, target)
     node = str(root["spec"].get("nodeName", "")) if root else ""
     uid = str(root["metadata"]["uid"]) if root else ""
     context.learn(pool=node, uid=uid)
-    was_seen = hop.root_pods.by_uid(uid) is not None
-    await hop.access.authorize_session(context, node)
+    was_seen = collaborators.root_pods.by_uid(uid) is not None
+    await collaborators.access.authorize_session(context, node)
     if root is None or (target.uid and target.uid != uid):
         raise NotFound("pods", target.pod)
-    leaf = hop.leaves.of_node(node)
+    leaf = collaborators.leaves.of_node(node)
     _check_container(root, target)
     try:
         leaf_pod = await leaf.pod(root)
     except APIError as error:
         raise explained(error, leaf) from None
-    is_gone = was_seen and hop.root_pods.by_uid(uid) is None
-    if is_gone or hop.leaves.of_node(node) is not leaf:
+    is_gone = was_seen and collaborators.root_pods.by_uid(uid) is None
+    if is_gone or collaborators.leaves.of_node(node) is not leaf:
         # The Pod was deleted meanwhile, when there was no session yet to end.
         raise NotFound("pods", target.pod)
     return target, leaf_pod
 
 
 async def to_leaf(
-    hop: KubeletCollaborators,
+    collaborators: KubeletCollaborators,
     pod: LeafPod,
     subresource: str,
     query: bytes,
@@ -288,7 +293,7 @@ async def to_leaf(
 ) -> Location:
     """Return the location of a subresource of a leaf's Pod, with our current credentials."""
     leaf, at = pod.leaf, path(pod.namespace, pod.name, subresource)
-    upstream = LeafUpstream(leaf, hop.clock, at, query=query, streams=streams)
+    upstream = LeafUpstream(leaf, collaborators.clock, at, query=query, streams=streams)
     try:
         location = await upstream.locate()
     except KubeConfigError as error:
@@ -346,10 +351,10 @@ def _whose(leaf: ILeaf) -> str:
         return ""
 
 
-async def _root_pod(hop: KubeletCollaborators, target: KubeletTarget) -> Object | None:
+async def _root_pod(collaborators: KubeletCollaborators, target: KubeletTarget) -> Object | None:
     for uid in dict.fromkeys((target.uid, "")):
         try:
-            return await hop.root_pods.get(target.namespace, target.pod, uid)
+            return await collaborators.root_pods.get(target.namespace, target.pod, uid)
         except NotFound:
             continue
     return None

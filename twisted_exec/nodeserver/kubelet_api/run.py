@@ -44,7 +44,7 @@ _WAYS = (V5, OVER_SPDY, V4)
 _STREAMS = frozenset({Channel.ERROR, Channel.STDOUT, Channel.STDERR})
 
 
-def run_routes(hop: KubeletCollaborators) -> list[Route]:
+def run_routes(collaborators: KubeletCollaborators) -> list[Route]:
     """
     Return the routes of ``/run``.
 
@@ -57,15 +57,15 @@ def run_routes(hop: KubeletCollaborators) -> list[Route]:
     """
 
     async def answer(context: RequestContext) -> None:
-        await _run(hop, context)
+        await _run(collaborators, context)
 
     return list(of_pod("run", answer, ("POST",), "run", plain=True))
 
 
-async def _run(hop: KubeletCollaborators, context: RequestContext) -> None:
-    location = await admit_run(hop, context)
-    session = context.open_session(hop.sessions)
-    command = LeafCommand(hop.clock, hop.connect_seconds)
+async def _run(collaborators: KubeletCollaborators, context: RequestContext) -> None:
+    location = await admit_run(collaborators, context)
+    session = context.open_session(collaborators.sessions)
+    command = LeafCommand(collaborators.clock, collaborators.connect_seconds)
     try:
         await command.start(location, context.subject.session)
         session.carry(command)

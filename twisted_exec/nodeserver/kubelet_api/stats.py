@@ -71,18 +71,21 @@ def _moment(nanoseconds: int) -> str:
 class UsagePages:
     """The handlers of both paths."""
 
-    def __init__(self, hop: KubeletCollaborators) -> None:
-        self._hop, self._usage = hop, LeavesUsage(hop.leaves, hop.clock)
+    def __init__(self, collaborators: KubeletCollaborators) -> None:
+        self._collaborators, self._usage = (
+            collaborators,
+            LeavesUsage(collaborators.leaves, collaborators.clock),
+        )
 
     async def summary(self, context: RequestContext) -> None:
-        node = await self._hop.admit(context)
+        node = await self._collaborators.admit(context)
         respond_json(context.request, 200, summary(node, await self._usage.of(node)))
 
     async def metrics(self, context: RequestContext) -> None:
-        await self._metrics(context.request, await self._hop.admit(context))
+        await self._metrics(context.request, await self._collaborators.admit(context))
 
     async def metrics_of(self, context: RequestContext) -> None:
-        node = await self._hop.admit(context, context.values["node"])
+        node = await self._collaborators.admit(context, context.values["node"])
         await self._metrics(context.request, node)
 
     async def _metrics(self, request: Request, node: str) -> None:
@@ -90,9 +93,9 @@ class UsagePages:
         respond(request, 200, text, CONTENT_TYPE)
 
 
-def stats_routes(hop: KubeletCollaborators) -> list[Route]:
+def stats_routes(collaborators: KubeletCollaborators) -> list[Route]:
     """Return the routes of usage."""
-    pages = UsagePages(hop)
+    pages = UsagePages(collaborators)
     return [
         Route(("GET", "POST"), "/stats/summary", pages.summary),
         Route(("GET",), "/metrics/resource", pages.metrics),

@@ -57,28 +57,28 @@ STREAMS = (ALL_STREAMS, "Stdout", "Stderr")
 class PodAdmission:
     """Admits users to a stream of a Pod in its leaf."""
 
-    hop: KubeletCollaborators
+    collaborators: KubeletCollaborators
 
     @as_deferred
     async def admit(self, context: RequestContext) -> Location:
         is_sent = bool(context.subject.reason)
         if not is_sent:
             context.learn(reason=reason_of_command(_command(context.request)))
-        target, pod = await find(self.hop, context)
-        self.hop.check_reason(context)
+        target, pod = await find(self.collaborators, context)
+        self.collaborators.check_reason(context)
         query, subject = _query(context.request, target), context.subject
         if is_sent:  # a reason in the command reaches the leaf with the command
             query = query + b"&reason=" + quote(subject.reason, safe="").encode("ascii")
         if target.what == "portForward":
-            return await to_leaf(self.hop, pod, subject.subresource, query)
+            return await to_leaf(self.collaborators, pod, subject.subresource, query)
         options = StreamOptions.of(parse_qs(query))
         location = await to_leaf(
-            self.hop, pod, subject.subresource, query, requested_channels(options)
+            self.collaborators, pod, subject.subresource, query, requested_channels(options)
         )
-        if self.hop.recordings is None:
+        if self.collaborators.recordings is None:
             return location
         command = _command(context.request)
-        recorder = self.hop.recordings.recorder(
+        recorder = self.collaborators.recordings.recorder(
             subject, pod.root, target.container, command, has_terminal=options.tty
         )
         if recorder is None:
@@ -103,19 +103,19 @@ def _command(request: Request) -> list[str]:
     return [word.decode("utf-8", "replace") for word in words]
 
 
-def stream_routes(hop: KubeletCollaborators) -> list[Route]:
+def stream_routes(collaborators: KubeletCollaborators) -> list[Route]:
     """Return the kubelet's routes that open a stream, except ``/run``."""
     proxy = Proxy(
-        PodAdmission(hop),
+        PodAdmission(collaborators),
         ProxySettings(
             HOP,
-            connect_seconds=hop.connect_seconds,
+            connect_seconds=collaborators.connect_seconds,
             answer_seconds=ANSWER_SECONDS,
             leave_seconds=LEAVE_SECONDS,
-            credential_headers=hop.access.gate.credential_headers.current,
+            credential_headers=collaborators.access.gate.credential_headers.current,
         ),
-        sessions=hop.sessions,
-        clock=hop.clock,
+        sessions=collaborators.sessions,
+        clock=collaborators.clock,
     )
     answer, methods = proxy.handle, ("GET", "POST")
     return [
@@ -125,13 +125,13 @@ def stream_routes(hop: KubeletCollaborators) -> list[Route]:
     ]
 
 
-async def admit_run(hop: KubeletCollaborators, context: RequestContext) -> Location:
-    target, pod = await find(hop, context)
-    hop.check_reason(context)
-    if hop.recordings is not None and hop.recordings.selects(pod.root):
+async def admit_run(collaborators: KubeletCollaborators, context: RequestContext) -> Location:
+    target, pod = await find(collaborators, context)
+    collaborators.check_reason(context)
+    if collaborators.recordings is not None and collaborators.recordings.selects(pod.root):
         raise Forbidden(f'sessions in pod "{target.pod}" are recorded, and run is not: use exec')
     request = context.request
     if requested_protocol(request):
         raise BadRequest("what is run has no stream; ask for exec")
     query = run_query(request.uri.partition(b"?")[2], target.container)
-    return await to_leaf(hop, pod, "exec", query)
+    return await to_leaf(collaborators, pod, "exec", query)

@@ -16,9 +16,9 @@ from twisted.internet.defer import Deferred, TimeoutError, gatherResults
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
+from twisted_exec.api.lenient import named, texts
 from twisted_exec.api.quantity import parse
 from twisted_exec.api.resource import Resource
-from twisted_exec.api.shapes import named, texts
 from twisted_exec.api.status import APIError, GatewayTimeout, ServiceUnavailable
 from twisted_exec.api.times import nanoseconds
 from twisted_exec.auth.cache import AnswerCache

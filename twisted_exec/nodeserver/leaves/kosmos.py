@@ -27,8 +27,8 @@ from twisted.logger import Logger
 from zope.interface import implementer
 
 from twisted_exec.api import names
+from twisted_exec.api.lenient import mapping
 from twisted_exec.api.resource import Resource
-from twisted_exec.api.shapes import mapping
 from twisted_exec.kube.informers import Reflector
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.kubeconfig.loader import MAX_INLINE_BYTES

@@ -32,8 +32,8 @@ from twisted_exec.nodeserver.interfaces import ILeaf, IRootPods, LeafNode, LeafP
 from twisted_exec.nodeserver.leaves.credentials import LeafCredentials, credentials
 from twisted_exec.nodeserver.leaves.spec import LeafSpec
 from twisted_exec.nodeserver.ownership import DEFAULT_ROOT, MACHINES, OwnershipRule
+from twisted_exec.nodeserver.pod_fields import trim_leaf_pod
 from twisted_exec.nodeserver.shared_parts import SharedParts
-from twisted_exec.nodeserver.trimmed import trimmed
 from twisted_exec.program.tasks import as_deferred
 
 ASK_SECONDS = CONNECT_SECONDS
@@ -208,7 +208,7 @@ class Leaf:
                 label_selector=selector,
                 of=self._label,
                 on_change=self._changed,
-                trim=lambda pod: trimmed(pod, shared),
+                trim=lambda pod: trim_leaf_pod(pod, shared),
             )
             for selector in self._ours.selectors
         ]
@@ -260,7 +260,7 @@ class Leaf:
     async def _request_pod(self, root: Object, namespace: str, name: str) -> Object:
         asking = self.client.get(PODS.resource, name, namespace)
         try:
-            pod = trimmed(await asking.addTimeout(ASK_SECONDS, self._context.clock))
+            pod = trim_leaf_pod(await asking.addTimeout(ASK_SECONDS, self._context.clock))
         except TimeoutError:
             raise GatewayTimeout(
                 f'{self._label} did not answer for pod "{namespace}/{name}" within '

@@ -40,7 +40,7 @@ from twisted_exec.nodeserver.interfaces import ILeaf
 from twisted_exec.nodeserver.kubelet_api.routes import KubeletCollaborators, Route
 from twisted_exec.nodeserver.nodes.addresses import Address
 from twisted_exec.nodeserver.nodes.conditions import UNPROBED
-from twisted_exec.nodeserver.nodes.status import trimmed
+from twisted_exec.nodeserver.nodes.status import trim_node
 from twisted_exec.program.tasks import as_deferred
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http import responses
@@ -84,9 +84,9 @@ def page(keeper: str) -> str:
 def probe_routes(keeper: str) -> Callable[[KubeletCollaborators], list[Route]]:
     """Return a function that creates the route of :data:`PAGE`."""
 
-    def make(hop: KubeletCollaborators) -> list[Route]:
+    def make(collaborators: KubeletCollaborators) -> list[Route]:
         async def answer(context: RequestContext) -> None:
-            await hop.admit(context)
+            await collaborators.admit(context)
             responses.respond_text(context.request, 200, page(keeper))
 
         return [Route(["GET"], PAGE, answer)]
@@ -383,7 +383,7 @@ class LeafWatch:
             NODES.resource,
             clock,
             of=f'leaf cluster "{leaf.name}"',
-            trim=trimmed,
+            trim=trim_node,
             on_change=lambda before, after: changed(),
         )
         self.result = LeafProbeResult(probe_of(leaf, clock), clock, changed)

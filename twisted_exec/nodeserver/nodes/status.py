@@ -13,8 +13,8 @@ from typing import Any
 from twisted_exec.api import quantity
 from twisted_exec.api.conditions import ConditionValue
 from twisted_exec.api.kinds import ADDRESS_TYPES
+from twisted_exec.api.lenient import mapping, texts
 from twisted_exec.api.names import label_value, qualified_name
-from twisted_exec.api.shapes import mapping, texts
 from twisted_exec.api.status import one_line
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.nodeserver.interfaces import LeafNode
@@ -38,7 +38,7 @@ _INFO = (
 )
 
 
-def trimmed(node: Object) -> Object:
+def trim_node(node: Object) -> Object:
     """
     Return a leaf's node with only the fields that are read here, in their proper shape.
 

@@ -11,7 +11,7 @@ import copy
 from typing import Any
 
 from twisted_exec.kube.interfaces import Object
-from twisted_exec.nodeserver.trimmed import STATUSES
+from twisted_exec.nodeserver.pod_fields import STATUSES
 
 LOST = "LeafPodGone"
 """Reason of a failed Pod whose Pod in the leaf disappeared by itself."""

@@ -109,7 +109,12 @@ class Target:
         place, acting = self.place, self.identity.acting_as(grant.user)
         path = place.machines.path(place.namespace, grant.machine_id, subresource)
         upstream = ServerUpstream(
-            self.config, "the target cluster", self.reactor, path, acting=acting, streams=TERMINAL
+            self.config,
+            "the target cluster",
+            self.reactor,
+            path,
+            impersonate=acting,
+            streams=TERMINAL,
         )
         try:
             location = await upstream.locate()

@@ -208,9 +208,9 @@ def _is_typed(secret: Mapping[str, Any]) -> bool:
     return secret.get("type") == RECORD_TYPE
 
 
-def trimmed(secret: Object) -> Object:
+def trim_secret(secret: Object) -> Object:
     """Reduce a Secret with our labels to the parts that are used."""
-    return secrets.trimmed(secret, record_type=RECORD_TYPE, record_key=_RECORD_KEY)
+    return secrets.trim_secret(secret, record_type=RECORD_TYPE, record_key=_RECORD_KEY)
 
 
 def made_anew(record: Object) -> Object | None:

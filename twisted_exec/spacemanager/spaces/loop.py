@@ -93,7 +93,7 @@ class SpaceLoop(Service):
             SECRETS.resource,
             clock,
             label_selector=secrets.SELECTOR,
-            trim=imported.trimmed,
+            trim=imported.trim_secret,
             on_change=self._ours_changed,
         )
         self._imported_secrets = ImportedSecrets(hub, clock, self._secret_changed)

@@ -47,7 +47,7 @@ def digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:32]
 
 
-def trimmed(secret: Object, *, record_type: str, record_key: str) -> Object:
+def trim_secret(secret: Object, *, record_type: str, record_key: str) -> Object:
     """Reduce a Secret with our labels to what is used."""
     key = ""
     if is_ours(secret):

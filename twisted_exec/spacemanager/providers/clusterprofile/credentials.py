@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from twisted_exec.api.kinds.secrets import ACCOUNT_TOKEN, value_of
-from twisted_exec.api.shapes import mapping
+from twisted_exec.api.lenient import mapping
 from twisted_exec.api.spaces import MANAGED_BY, MANAGER, VIEWPOINTS
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.kube.kubeconfig.client_config import KubeConfigError

@@ -10,7 +10,7 @@ from typing import Any
 from twisted_exec.api import names
 from twisted_exec.api.conditions import condition_of
 from twisted_exec.api.kinds.clusterprofiles import HEALTHY, MANAGER_LABEL
-from twisted_exec.api.shapes import mapping
+from twisted_exec.api.lenient import mapping
 from twisted_exec.api.spaces import MANAGER
 from twisted_exec.api.status import one_line
 from twisted_exec.kube.interfaces import Object

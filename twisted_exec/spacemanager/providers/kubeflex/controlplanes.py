@@ -10,8 +10,8 @@ from typing import Any
 from twisted_exec.api import names
 from twisted_exec.api.conditions import condition_of
 from twisted_exec.api.kinds.secrets import value_of
+from twisted_exec.api.lenient import mapping
 from twisted_exec.api.resource import Resource
-from twisted_exec.api.shapes import mapping
 from twisted_exec.api.spaces import EXTERNAL, IN_CLUSTER
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.kube.kubeconfig.client_config import KubeConfigError

@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.api.shapes`."""
+"""Tests for :mod:`twisted_exec.api.lenient`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.api.shapes import mapping, mappings, named, texts
+from twisted_exec.api.lenient import mapping, mappings, named, texts
 
 OTHERS: list[Any] = [None, 1, 1.5, True, "x", [1]]
 

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.sshd.way_in` and :mod:`twisted_exec.cli.ssh.way_in`.
+Tests for :mod:`twisted_exec.sshd.advice` and :mod:`twisted_exec.cli.ssh.advice`.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ from twisted_exec.api.missing_right import MissingRight
 from twisted_exec.api.obstacles import Obstacle, because
 from twisted_exec.api.status import BadGateway, NotFound
 from twisted_exec.cli.explanations import ask_for_role, explain
-from twisted_exec.cli.ssh.way_in import SSH_HOSTS
+from twisted_exec.cli.ssh.advice import SSH_HOSTS
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
-from twisted_exec.sshd.way_in import DoorWayIn
+from twisted_exec.sshd.advice import DoorAdvice
 
-GATE = DoorWayIn("")
+GATE = DoorAdvice("")
 
 
-class WayInTests(SynchronousTestCase):
+class AdviceTests(SynchronousTestCase):
     """Remedies are those of the program that the user has."""
 
     def test_machines(self) -> None:
         """Another namespace, and what is in it."""
         self.assertEqual(GATE.machine_in("vm", "lab"), "ssh lab/vm@GATE")
-        self.assertEqual(DoorWayIn("site").machine_in("vm", "lab"), "ssh site/lab/vm@GATE")
+        self.assertEqual(DoorAdvice("site").machine_in("vm", "lab"), "ssh site/lab/vm@GATE")
         self.assertEqual(SSH_HOSTS.machine_in("vm", "lab"), "ssh vm.lab.console")
         self.assertEqual(
-            DoorWayIn("site").list_machines(DEFAULT, "lab"),
+            DoorAdvice("site").list_machines(DEFAULT, "lab"),
             "ssh GATE list site/lab shows the machines there",
         )
 
@@ -36,7 +36,7 @@ class WayInTests(SynchronousTestCase):
         """The smaller role is for a session without a terminal."""
         right = MissingRight("ada", "create", DEFAULT.group, "machines", "exec", "lab")
         for way in (GATE, SSH_HOSTS):
-            self.assertIn("(console-observer suffices for ssh -T)", ask_for_role(right, way=way))
+            self.assertIn("(console-observer suffices for ssh -T)", ask_for_role(right, advice=way))
 
     def test_unreachable(self) -> None:
         """A server that cannot be reached is a matter of the operator, who has the kubeconfig."""

@@ -4,14 +4,14 @@ The words of remedies for users of ``ssh``.
 
 from __future__ import annotations
 
+from twisted_exec.cli.advice import REASON_COMMAND, Advice
 from twisted_exec.cli.ssh.hosts import SUFFIX
-from twisted_exec.cli.way_in import REASON_COMMAND, WayIn
 
 REASON = "ssh -o SetEnv=EXEC_REASON=TICKET"
 """Gives the reason of a session, with any configuration of ssh."""
 
 
-class SSHWayIn(WayIn):
+class SSHAdvice(Advice):
     """``ssh NAME.NAMESPACE.console``, by users with a kubeconfig."""
 
     read_only = "ssh -T"
@@ -24,4 +24,4 @@ class SSHWayIn(WayIn):
         return REASON_COMMAND.sub(REASON, message)
 
 
-SSH_HOSTS = SSHWayIn()
+SSH_HOSTS = SSHAdvice()

@@ -28,7 +28,7 @@ from twisted_exec.cli.console.script import SETTLE_SECONDS, Expect, Script
 from twisted_exec.cli.console.session import TIMED_OUT_CODE, Outcome
 from twisted_exec.cli.console.shell_run import Remedies, ShellRun
 from twisted_exec.cli.failures import InputError
-from twisted_exec.cli.mcp.held import Consoles, HeldConsole
+from twisted_exec.cli.mcp.consoles import Consoles, HeldConsole
 from twisted_exec.cli.mcp.keys import typed
 from twisted_exec.cli.mcp.output import ANSWER_BYTES, newest_output
 from twisted_exec.cli.mcp.reading import Facts, Reader, search_of
@@ -216,7 +216,7 @@ class Actor:
 
     async def leave(self, namespace: str, name: str) -> Facts:
         """End the session at a console, when the machine has what was typed."""
-        console = self._consoles.held((namespace, name))
+        console = self._consoles.open_at((namespace, name))
         if console is None:
             return {"left": False}
         facts: Facts = {"left": True}

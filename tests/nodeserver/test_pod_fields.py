@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.nodeserver.trimmed`."""
+"""Tests for :mod:`twisted_exec.nodeserver.pod_fields`."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from tests.nodeserver.support import memory_cluster, put_leaf_pod, put_pod
 from twisted_exec.nodeserver.interfaces import LeafPod
 from twisted_exec.nodeserver.kubelet_api.pods import running
 from twisted_exec.nodeserver.ownership import OwnershipRule
+from twisted_exec.nodeserver.pod_fields import STATUSES, trim_leaf_pod, trim_root_pod
 from twisted_exec.nodeserver.syncer.status import desired_status
-from twisted_exec.nodeserver.trimmed import STATUSES, trim_root_pod, trimmed
 
 
 class TrimmedTests(SynchronousTestCase):
-    """Tests for :func:`trimmed` and :func:`trim_root_pod`."""
+    """Tests for :func:`trim_leaf_pod` and :func:`trim_root_pod`."""
 
     def test_leaf(self) -> None:
         """Of a leaf's Pod remain metadata, status, the node and what its containers are."""
@@ -27,7 +27,7 @@ class TrimmedTests(SynchronousTestCase):
             initContainers=[{"name": "init", "tty": True, "env": [{"name": "A", "value": "b"}]}],
         )
         pod["metadata"]["managedFields"] = [{"manager": "x"}]
-        trimmed_pod = trimmed(pod)
+        trimmed_pod = trim_leaf_pod(pod)
         self.assertEqual(
             trimmed_pod["spec"],
             {
@@ -52,7 +52,7 @@ class TrimmedTests(SynchronousTestCase):
                     pod = put_leaf_pod(memory_cluster(), root)
                     within = {"labels": "metadata", "annotations": "metadata", "containers": "spec"}
                     (pod[within[part]] if part in within else pod)[part] = value
-                    trimmed_pod = trimmed(pod)
+                    trimmed_pod = trim_leaf_pod(pod)
                     self.assertIn(OwnershipRule().owner(trimmed_pod), ("", root["metadata"]["uid"]))
                     OwnershipRule().is_for(trimmed_pod, root)
                     desired_status(root, trimmed_pod)

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.cli.mcp.acting` and :mod:`twisted_exec.cli.mcp.held`, over real sockets.
+Tests for :mod:`twisted_exec.cli.mcp.actions` and :mod:`twisted_exec.cli.mcp.consoles`, over real sockets.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from tests.streaming.remotecommand.serving import LoneSession
 from twisted_exec.cli.console import shell_run
 from twisted_exec.cli.console.script import MAY_GO_ON
 from twisted_exec.cli.console.session import NOT_SENT
-from twisted_exec.cli.mcp import held
-from twisted_exec.cli.mcp.acting import Actor, Failed
-from twisted_exec.cli.mcp.held import HINT, MOST_CONSOLES, STOP_LATER
+from twisted_exec.cli.mcp import consoles
+from twisted_exec.cli.mcp.actions import Actor, Failed
+from twisted_exec.cli.mcp.consoles import HINT, MOST_CONSOLES, STOP_LATER
 from twisted_exec.cli.mcp.output import ANSWER_BYTES, newest_output
 from twisted_exec.cli.mcp.refusals import MAY_ONLY_OBSERVE
 from twisted_exec.cli.mcp.tools import ConsoleTools
@@ -358,7 +358,7 @@ class ConsoleTests(ToolsCase):
 
     async def test_idle(self) -> None:
         """An agent whose session was left because it did not call reads so, if it may not open another."""
-        self.patch(held, "IDLE_SECONDS", 0.0)
+        self.patch(consoles, "IDLE_SECONDS", 0.0)
         await self.act("send", text="one\n")
         del self.served.machines["default/vm"]
         text = ""
@@ -502,7 +502,7 @@ class ConsoleTests(ToolsCase):
 
     async def test_discarded_without_end(self) -> None:
         """A reason whose end the server does not say lasts until the server would say it again."""
-        self.patch(held, "TELL_AGAIN_SECONDS", 0.0)
+        self.patch(consoles, "TELL_AGAIN_SECONDS", 0.0)
         transport = await self._first()
         transport.send_mark(not_sent("the disk is full"))
         self.assertIn("the disk is full", await self.failure("send", text="two\n"))

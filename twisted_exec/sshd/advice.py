@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 
 from twisted_exec.api.dialects import Dialect
-from twisted_exec.cli.ssh.way_in import SSHWayIn
+from twisted_exec.cli.ssh.advice import SSHAdvice
 
 _POWER_ON = re.compile(
     r"""kubectl patch \S+ (\S+) -n (\S+) --type=merge -p '\{"spec":\{"power":"On"\}\}'"""
@@ -15,7 +15,7 @@ _POWER_ON = re.compile(
 """The remedy of API servers for a machine that is powered off."""
 
 
-class DoorWayIn(SSHWayIn):
+class DoorAdvice(SSHAdvice):
     """
     ``ssh NAMESPACE/NAME@GATE``.
 

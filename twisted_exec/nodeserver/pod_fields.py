@@ -5,7 +5,7 @@ from __future__ import annotations
 from sys import intern
 
 from twisted_exec.api.kinds.pods.node_pods import CONTAINER_LISTS
-from twisted_exec.api.shapes import mapping, named, texts
+from twisted_exec.api.lenient import mapping, named, texts
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.nodeserver.shared_parts import SharedParts, slim
 
@@ -27,7 +27,7 @@ def trim_root_pod(pod: Object, shared: SharedParts | None = None) -> Object:
     return reduced
 
 
-def trimmed(pod: Object, shared: SharedParts | None = None) -> Object:
+def trim_leaf_pod(pod: Object, shared: SharedParts | None = None) -> Object:
     """Reduce a Pod of a leaf to what is read here; the result is read-only."""
     spec = mapping(pod.get("spec"))
     reduced: Object = {

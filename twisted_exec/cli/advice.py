@@ -16,7 +16,7 @@ REASON_COMMAND = re.compile(
 """The remedy of API servers for a session that needs a reason."""
 
 
-class WayIn:
+class Advice:
     """
     How a user reaches machines: with ``kubectl`` and ``twisted-exec``.
 
@@ -59,4 +59,4 @@ class WayIn:
         return message
 
 
-KUBECTL = WayIn()
+KUBECTL = Advice()

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.apiserver.controllers.holds`.
+Tests for :mod:`twisted_exec.apiserver.controllers.paused_writes`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.control.support import WithoutJitter
 from twisted_exec.api.status import Forbidden
-from twisted_exec.apiserver.controllers.holds import Holds, Operation
+from twisted_exec.apiserver.controllers.paused_writes import Operation, PausedWrites
 from twisted_exec.storage.history import Key
 
 BIND, EVENT = Operation.BIND, Operation.RECORD_EVENT
@@ -23,27 +23,27 @@ class HoldsTests(SynchronousTestCase):
 
     def setUp(self) -> None:
         self.clock = Clock()
-        self.holds = Holds(self.clock, WithoutJitter())
+        self.paused = PausedWrites(self.clock, WithoutJitter())
 
     def refuse(self) -> None:
-        self.holds.refused(BIND, "a", FULL)
+        self.paused.refused(BIND, "a", FULL)
 
     def test_scope(self) -> None:
         """A refusal pauses writes of its kind in its namespace, and no others."""
         self.refuse()
-        self.assertTrue(self.holds.is_paused(BIND, "a"))
-        self.assertFalse(self.holds.is_paused(BIND, "b"))
-        self.assertFalse(self.holds.is_paused(EVENT, "a"))
+        self.assertTrue(self.paused.is_paused(BIND, "a"))
+        self.assertFalse(self.paused.is_paused(BIND, "b"))
+        self.assertFalse(self.paused.is_paused(EVENT, "a"))
 
     def test_pauses(self) -> None:
         """Each pause is twice as long as the last one, up to a minute."""
         pauses = []
         for _ in range(8):
             self.refuse()
-            self.holds.hold(BIND, MACHINES[0])
-            pauses.append(self.holds.wait_seconds())
+            self.paused.hold(BIND, MACHINES[0])
+            pauses.append(self.paused.wait_seconds())
             self.clock.advance(pauses[-1] or 0.0)
-            self.assertFalse(self.holds.is_paused(BIND, "a"))
+            self.assertFalse(self.paused.is_paused(BIND, "a"))
         self.assertEqual(pauses, [1, 2, 4, 8, 16, 32, 60, 60])
 
     def test_concurrent_refusals(self) -> None:
@@ -51,49 +51,49 @@ class HoldsTests(SynchronousTestCase):
         self.refuse()
         self.refuse()
         self.clock.advance(1)
-        self.assertFalse(self.holds.is_paused(BIND, "a"))
+        self.assertFalse(self.paused.is_paused(BIND, "a"))
 
     def test_due(self) -> None:
         """After the pause one machine is due; the others stay held."""
         for key in MACHINES:
-            self.holds.hold(BIND, key)
+            self.paused.hold(BIND, key)
         self.refuse()
-        self.assertEqual(list(self.holds.due(MACHINES)), [])
+        self.assertEqual(list(self.paused.due(MACHINES)), [])
         self.clock.advance(1)
-        (key,) = self.holds.due(MACHINES)
+        (key,) = self.paused.due(MACHINES)
         self.refuse()
-        held = self.holds.accepted(BIND, "a")
+        held = self.paused.accepted(BIND, "a")
         self.assertEqual({key, *held}, set(MACHINES))
         self.assertEqual(len(held), 2)
 
     def test_no_longer_pending(self) -> None:
         """A machine that is deleted meanwhile is not tried; the next one takes its turn."""
         for key in MACHINES:
-            self.holds.hold(BIND, key)
-        self.assertEqual(list(self.holds.due(MACHINES[:1])), MACHINES[:1])
-        self.assertIsNone(self.holds.wait_seconds())
-        self.holds.hold(BIND, MACHINES[0])
-        self.assertEqual(list(self.holds.due([])), [])
-        self.assertIsNone(self.holds.wait_seconds())
+            self.paused.hold(BIND, key)
+        self.assertEqual(list(self.paused.due(MACHINES[:1])), MACHINES[:1])
+        self.assertIsNone(self.paused.wait_seconds())
+        self.paused.hold(BIND, MACHINES[0])
+        self.assertEqual(list(self.paused.due([])), [])
+        self.assertIsNone(self.paused.wait_seconds())
 
     def test_accepted(self) -> None:
         """An accepted write ends the pause, and the next refusal begins with the shortest again."""
         self.refuse()
-        self.holds.hold(BIND, MACHINES[0])
-        self.assertEqual(list(self.holds.accepted(BIND, "a")), MACHINES[:1])
-        self.assertFalse(self.holds.is_paused(BIND, "a"))
-        self.assertEqual(list(self.holds.accepted(BIND, "a")), [])
+        self.paused.hold(BIND, MACHINES[0])
+        self.assertEqual(list(self.paused.accepted(BIND, "a")), MACHINES[:1])
+        self.assertFalse(self.paused.is_paused(BIND, "a"))
+        self.assertEqual(list(self.paused.accepted(BIND, "a")), [])
         self.refuse()
         self.clock.advance(1)
-        self.assertFalse(self.holds.is_paused(BIND, "a"))
+        self.assertFalse(self.paused.is_paused(BIND, "a"))
 
     def test_log(self) -> None:
         """The log has one line for each kind of write, namespace and cause."""
         with capturedLogs() as logged:
             for _ in range(3):
                 self.refuse()
-            self.holds.refused(BIND, "b", FULL)
-            self.holds.refused(EVENT, "a", FULL)
+            self.paused.refused(BIND, "b", FULL)
+            self.paused.refused(EVENT, "a", FULL)
         self.assertEqual(
             [formatEvent(event) for event in logged],
             [

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.sshd.acting`.
+Tests for :mod:`twisted_exec.sshd.door_login`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from twisted_exec.kube.kubeconfig.client_config import ImpersonatedUser, KubeConfigError
 from twisted_exec.kube.kubeconfig.headers import impersonation_headers
 from twisted_exec.ssh.people import Credential, LoginRefused, Person
-from twisted_exec.sshd.acting import DoorLogin
+from twisted_exec.sshd.door_login import DoorLogin
 
 KUBECONFIG = """
 apiVersion: v1

@@ -29,7 +29,7 @@ _Scope = tuple[Operation, str]
 """A kind of write in one namespace."""
 
 
-class Holds:
+class PausedWrites:
     """
     Machines whose writes wait because the store has refused such a write in their namespace.
 

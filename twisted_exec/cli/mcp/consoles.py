@@ -19,7 +19,7 @@ from twisted_exec.api.status import APIError, BadGateway
 from twisted_exec.cli.console.script import Script, scripted_outcome
 from twisted_exec.cli.console.session import NOT_SENT, TIMED_OUT_CODE, Outcome
 from twisted_exec.cli.console.shell_run import new_nonce
-from twisted_exec.cli.mcp.refusals import MAY_ONLY_OBSERVE, TOOLS_WAY_IN
+from twisted_exec.cli.mcp.refusals import MAY_ONLY_OBSERVE, TOOLS_ADVICE
 from twisted_exec.cli.messages import FAILED_CODE
 from twisted_exec.console.notices import GETS_INPUT, LINE_BACK, WAIT, with_kind
 from twisted_exec.kube.console import ConsoleOptions, open_console
@@ -367,7 +367,7 @@ class HeldConsole(ConsoleUser):
                 self.conclude(Outcome(1, line))
 
     def ended(self, ending: Ending) -> None:
-        self._server_ending = replace(ending, message=TOOLS_WAY_IN.refused(ending.message))
+        self._server_ending = replace(ending, message=TOOLS_ADVICE.refused(ending.message))
 
     def detached(self, reason: str) -> None:
         self._stream = None
@@ -456,7 +456,7 @@ class Consoles:
         finally:
             self._lock.release()
 
-    def held(self, where: tuple[str, str]) -> HeldConsole | None:
+    def open_at(self, where: tuple[str, str]) -> HeldConsole | None:
         """Return the console of a machine, if it is held."""
         return self._held.get(where)
 
