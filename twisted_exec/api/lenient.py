@@ -19,9 +19,9 @@ def texts(obj: object) -> dict[str, str]:
 
 def mappings(value: object) -> list[Object]:
     """Return the objects in a list."""
-    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
 def named(value: object, key: str = "name") -> list[Object]:
     """Return the objects in a list that have a non-empty string as ``key``."""
-    return [each for each in mappings(value) if each.get(key) and isinstance(each[key], str)]
+    return [item for item in mappings(value) if item.get(key) and isinstance(item[key], str)]

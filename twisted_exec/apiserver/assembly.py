@@ -195,7 +195,7 @@ class _Server:
         self._names = PodNames(dialects)
         self._restrictions = Restrictions(self._registry.kinds, dialects, storage, reactor)
         self._policies = ConsolePolicies(
-            storage, [each.workload for each in dialects], reactor, now
+            storage, [dialect.workload for dialect in dialects], reactor, now
         )
         self._trail = Trail(context.audit, "apiserver", reactor)
         self.sessions = Sessions(self._trail, SessionMetrics(context.metrics), settings.sessions)
@@ -205,7 +205,7 @@ class _Server:
         self.guard = self._make_guard()
         requests = RequestRights(storage, dialects, authorizer, now, self._policies)
         self.verbs = Verbs(storage, [], now)
-        machines = [each.workload for each in dialects]
+        machines = [dialect.workload for dialect in dialects]
         power = PowerChanges(
             machines,
             own_recorder(
@@ -237,7 +237,7 @@ class _Server:
                 about=kinds.CONSOLESESSIONS.resource,
                 component="console-sessions",
             ),
-            {each.workload.qualified: kinds.machine_kind(each) for each in dialects},
+            {dialect.workload.qualified: kinds.machine_kind(dialect) for dialect in dialects},
             exclusive=storage.exclusive,
             machines=[dialect.workload for dialect in dialects if dialect.conditions],
             metrics=context.metrics.queues,
@@ -281,7 +281,7 @@ class _Server:
 
         console_verbs = ConsoleVerbs(
             RestrictedAuthorizer(self._control_plane.authorizer, self._restrictions, self._storage),
-            [each.workload for each in self._dialects],
+            [dialect.workload for dialect in self._dialects],
             strict=self._settings.strict_verbs,
             is_strict=is_strict,
             pods=has_pods,

@@ -192,7 +192,7 @@ class RecordingDemand:
         """Return the start of a message, which says why a recording is required."""
         if not self.policies:
             return "you asked for a recording of this console"
-        names = ", ".join(f"{namespace}/{each}" for each in self.policies)
+        names = ", ".join(f"{namespace}/{policy}" for policy in self.policies)
         if len(self.policies) == 1:
             return f"ConsolePolicy {names} requires a recording of this console"
         return f"ConsolePolicies {names} require a recording of this console"

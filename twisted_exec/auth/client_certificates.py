@@ -128,8 +128,8 @@ class CertificateJudge:
             return Verdict(until, str(problem), now, now, logged, is_of_time=True)
         except VerificationError as problem:
             return Verdict(seconds + _REFUSED_SECONDS, str(problem), now, now, logged)
-        begin = max(each.not_valid_before_utc for each in valid)
-        end = min(each.not_valid_after_utc for each in valid)
+        begin = max(certificate.not_valid_before_utc for certificate in valid)
+        end = min(certificate.not_valid_after_utc for certificate in valid)
         return Verdict(seconds + _ACCEPTED_SECONDS, "", begin, end, logged)
 
     def _warn(self, peer: PeerCertificate, problem: OutsideValidity) -> None:

@@ -44,8 +44,12 @@ from twisted_exec.streaming.evidence import SessionEvidence
 from twisted_exec.streaming.http.cross_site import refuse_other_sites
 from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.interfaces import IRoundReviewer, ISessionReviewer
-from twisted_exec.streaming.sessions.hop_messages import forwarded_machine_uid, forwarded_session_id
-from twisted_exec.streaming.sessions.hop_terms import forwarded_terms, terms_headers
+from twisted_exec.streaming.sessions.hop_messages import (
+    forwarded_machine_uid,
+    forwarded_session_id,
+    forwarded_terms,
+    terms_headers,
+)
 from twisted_exec.streaming.sessions.registry import Sessions
 from twisted_exec.streaming.sessions.resume_headers import rejoin_headers
 from twisted_exec.streaming.subject import Subject

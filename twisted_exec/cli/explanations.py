@@ -133,7 +133,7 @@ def _explain_refusal(
 def remedy_for(obstacles: Iterable[Obstacle], config: ClientConfig) -> str:
     """Return the remedy for a server that cannot be reached; empty if the cause is not known."""
     remedies = _UNREACHABLE_IN_CLEAR if config.url.scheme == "http" else _UNREACHABLE
-    remedy = next((remedies[each] for each in obstacles if each in remedies), "")
+    remedy = next((remedies[obstacle] for obstacle in obstacles if obstacle in remedies), "")
     if remedy is _OTHER_CA and (origin := config.ca.path or config.ca.origin):
         return f"{origin} has another CA: {remedy}"
     return remedy
@@ -200,7 +200,7 @@ def role_to_request(error: APIError, advice: Advice = KUBECTL) -> str:
     remedy = ask_for_role(*rights, advice=advice)
     if rights[0].verb == _TAKEOVER:
         return f"to take over, {remedy}"
-    return "" if any(each.get("reason") == MAY_OBSERVE for each in error.causes) else remedy
+    return "" if any(cause.get("reason") == MAY_OBSERVE for cause in error.causes) else remedy
 
 
 def explain_withdrawal(message: str) -> str:
@@ -250,8 +250,12 @@ _OF_EDITORS = frozenset({"edit", "admin"})
 
 def _is_of_cluster(right: MissingRight) -> bool:
     """Return whether a right is about pools or classes: a default role that has it allows much more, in all namespaces."""
-    resources = [each for dialect in DIALECTS for each in (dialect.pool, dialect.workload_class)]
-    return any((right.group, right.resource) == (each.group, each.plural) for each in resources)
+    resources = [
+        resource for dialect in DIALECTS for resource in (dialect.pool, dialect.workload_class)
+    ]
+    return any(
+        (right.group, right.resource) == (resource.group, resource.plural) for resource in resources
+    )
 
 
 def _ask_for_right(right: MissingRight) -> str:

@@ -89,15 +89,15 @@ async def suggest_machine(
     :return: may be empty.
     """
     others = await _names(client, dialect.workload, "", f"metadata.name={name}")
-    here = [each for _, each in await _names(client, dialect.workload, namespace)]
+    here = [machine for _, machine in await _names(client, dialect.workload, namespace)]
     missing = "" if here or await has_namespace(client, namespace) else _NO_NAMESPACE
     if others:
-        namespaces = sorted(each for each, _ in others)
-        quoted = ", ".join(f'"{each}"' for each in namespaces)
+        namespaces = sorted(other for other, _ in others)
+        quoted = ", ".join(f'"{other}"' for other in namespaces)
         return f"{missing}the machine is in namespace {quoted}: {advice.machine_in(name, namespaces[0])}"
     if not here:
         return missing and f"{missing}{advice.list_namespaces}"
-    longer = sorted(each for each in here if each.startswith(name.lower()))
+    longer = sorted(machine for machine in here if machine.startswith(name.lower()))
     near = (
         longer[:_MOST_NAMES]
         or difflib.get_close_matches(name.lower(), here, _MOST_NAMES, 0.75)
@@ -111,8 +111,10 @@ async def suggest_machine(
 def _nearest(name: str, names: list[str]) -> list[str]:
     """Return the names that are equally near, up to three; none if nothing is similar."""
     near = difflib.get_close_matches(name, names, _MOST_NAMES)
-    likeness = [difflib.SequenceMatcher(None, each, name).ratio() for each in near]
-    return sorted(each for each, like in zip(near, likeness, strict=True) if like == likeness[0])
+    likeness = [difflib.SequenceMatcher(None, candidate, name).ratio() for candidate in near]
+    return sorted(
+        candidate for candidate, like in zip(near, likeness, strict=True) if like == likeness[0]
+    )
 
 
 async def missing_machine(client: IKubeClient, name: str, namespace: str) -> str:
@@ -161,6 +163,6 @@ async def _names(
     except APIError:
         return []
     return [
-        (str(each["metadata"].get("namespace", "")), str(each["metadata"].get("name", "")))
-        for each in listed["items"]
+        (str(item["metadata"].get("namespace", "")), str(item["metadata"].get("name", "")))
+        for item in listed["items"]
     ]

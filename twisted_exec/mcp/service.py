@@ -115,7 +115,7 @@ class MCPDoor(AsyncService):
             self.health_address = port.getHost()
         resource = Endpoint(
             settings.url,
-            [each.url for each in self._issuers.get()],
+            [issuer.url for issuer in self._issuers.get()],
             Users(self._authenticator),
             self.sessions,
             reactor,

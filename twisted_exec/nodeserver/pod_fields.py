@@ -55,10 +55,12 @@ def _status(reported: Object) -> Object:
     status = dict(reported)
     for key in STATUSES:
         if key in status:
-            status[key] = [_container(each) for each in named(status[key])]
+            status[key] = [_container(container) for container in named(status[key])]
     if "conditions" in status:
         listed = named(status["conditions"], "type")
-        status["conditions"] = [each for each in listed if isinstance(each.get("status"), str)]
+        status["conditions"] = [
+            condition for condition in listed if isinstance(condition.get("status"), str)
+        ]
     return status
 
 

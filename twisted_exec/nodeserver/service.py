@@ -171,7 +171,7 @@ class NodeServer(AsyncService):
         routes = NodeRoutes(
             self.collaborators,
             self.registry,
-            [route for each in make for route in each(self.collaborators)],
+            [route for make_routes in make for route in make_routes(self.collaborators)],
         )
         self.site = Site(
             routes,

@@ -281,7 +281,9 @@ class PoolMachineAdmission:
     def _trouble(self, subject: Subject) -> str:
         machine = self.parts.store.get(subject.machine, subject.namespace) or {}
         conditions: list[Object] = (machine.get("status") or {}).get("conditions") or []
-        ready: Object = next((each for each in conditions if each["type"] == "Ready"), {})
+        ready: Object = next(
+            (condition for condition in conditions if condition["type"] == "Ready"), {}
+        )
         return one_line(ready.get("message") or "") if ready.get("status") == "False" else ""
 
     @cached_property

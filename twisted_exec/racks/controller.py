@@ -152,14 +152,14 @@ class RackController(Service):
     def startService(self) -> None:
         """Begin to list and watch."""
         super().startService()
-        for each in (self._servers, self._bmcs, self._machines, self._loop):
-            each.start()
+        for part in (self._servers, self._bmcs, self._machines, self._loop):
+            part.start()
 
     def stopService(self) -> Deferred[Any]:
         """Fires when no request is under way."""
         super().stopService()
         parts = (self._loop, self._servers, self._bmcs, self._machines)
-        return DeferredList([each.stop() for each in parts])
+        return DeferredList([part.stop() for part in parts])
 
     async def _look(self) -> float | None:
         for copy in (self._servers, self._bmcs, self._machines):

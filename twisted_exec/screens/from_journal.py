@@ -80,7 +80,9 @@ class KeyFrames:
     def nearest(self, epoch: str, first: int, last: int) -> KeyFrame | None:
         """Return the last key frame of a journal at an offset from ``first`` to ``last``."""
         offsets = [
-            offset for each, offset in self._frames if each == epoch and first <= offset <= last
+            offset
+            for frame_epoch, offset in self._frames
+            if frame_epoch == epoch and first <= offset <= last
         ]
         if not offsets:
             return None
@@ -244,8 +246,8 @@ class _History:
     def resizes(self) -> Sequence[Resize]:
         events: Any = _sizes(self._journal, self._begin, self._end)
         return [
-            Resize(self._position(each.offset), each.data["columns"], each.data["rows"])
-            for each in events
+            Resize(self._position(event.offset), event.data["columns"], event.data["rows"])
+            for event in events
         ]
 
     def _position(self, offset: int) -> int:

@@ -11,7 +11,7 @@ from twisted_exec.screens.screen import PLAIN, CellRun, Facts, Screen, Style, li
 from twisted_exec.screens.svg import as_svg
 from twisted_exec.wire.escape_sequences import QueryFilter
 
-_ATTRIBUTES = [each.name for each in fields(Style)]
+_ATTRIBUTES = [field.name for field in fields(Style)]
 _CODES = {
     "bold": 1,
     "faint": 2,

@@ -130,7 +130,7 @@ async def _rows(
         rows += await client.list_first(
             dialect.workload, namespace, most=MOST_LISTED - len(rows), trim=_row_of
         )
-    return [each["row"] for each in rows]
+    return [row["row"] for row in rows]
 
 
 def _row_of(machine: dict[str, Any]) -> dict[str, Any]:

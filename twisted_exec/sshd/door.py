@@ -318,10 +318,10 @@ class Door(ModernFactory):
 
     def end_all(self, line: str) -> None:
         """End all connections; the users read why."""
-        for each in list(self.connections):
-            each.end(line)
+        for connection in list(self.connections):
+            connection.end(line)
 
     def abort_all(self) -> None:
         """End all connections now."""
-        for each in list(self.connections):
-            each.transport.abortConnection()
+        for connection in list(self.connections):
+            connection.transport.abortConnection()

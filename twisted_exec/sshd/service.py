@@ -98,8 +98,8 @@ class SSHDoor(AsyncService):
 
     async def start(self) -> None:
         settings = self.settings
-        for each in self._parts:
-            each.startService()
+        for part in self._parts:
+            part.startService()
         if settings.health_listen:
             site = Site(
                 ProbeRoutes(self.health, self.registry),
@@ -126,8 +126,8 @@ class SSHDoor(AsyncService):
             await maybeDeferred(port.stopListening)
         await self._end_all()
         await self._reviews.stop()
-        for each in self._parts:
-            await maybeDeferred(each.stopService)
+        for part in self._parts:
+            await maybeDeferred(part.stopService)
         self.address = self.health_address = None
 
     async def _end_all(self) -> None:

@@ -47,8 +47,7 @@ from twisted_exec.streaming.remotecommand.carriers import (
 )
 from twisted_exec.streaming.remotecommand.translate import Translation, translate
 from twisted_exec.streaming.remotecommand.tunnel import Tunnel, tunnelled, untunnel
-from twisted_exec.streaming.sessions.hop_messages import session_id
-from twisted_exec.streaming.sessions.hop_terms import confirmed_terms
+from twisted_exec.streaming.sessions.hop_messages import confirmed_terms, session_id
 from twisted_exec.streaming.sessions.registry import Session
 from twisted_exec.streaming.sessions.resume_headers import (
     CANNOT_RESUME,

@@ -30,8 +30,7 @@ from twisted_exec.streaming.location import Location, Renewal
 from twisted_exec.streaming.paths import Paths
 from twisted_exec.streaming.remotecommand.translate import Translation
 from twisted_exec.streaming.remotecommand.tunnel import Tunnel
-from twisted_exec.streaming.sessions.hop_messages import ending_query
-from twisted_exec.streaming.sessions.hop_terms import terms_query
+from twisted_exec.streaming.sessions.hop_messages import ending_query, terms_query
 from twisted_exec.streaming.sessions.registry import Session, Sessions
 from twisted_exec.streaming.sessions.stream import SessionStream
 from twisted_exec.streaming.splice import DRAIN_SECONDS, Splice

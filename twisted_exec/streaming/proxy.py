@@ -22,8 +22,7 @@ from twisted_exec.streaming.negotiation import Negotiation
 from twisted_exec.streaming.proxied import ProxySettings, ProxyState
 from twisted_exec.streaming.remotecommand.carriers import require_upgrade
 from twisted_exec.streaming.remotecommand.tunnel import tunnelled
-from twisted_exec.streaming.sessions.hop_messages import parse_ending
-from twisted_exec.streaming.sessions.hop_terms import parse_terms_query
+from twisted_exec.streaming.sessions.hop_messages import parse_ending, parse_terms_query
 from twisted_exec.streaming.sessions.registry import Session, Sessions, StreamRequest
 from twisted_exec.streaming.sessions.resume_headers import CANNOT_RESUME, RequestedResumption
 from twisted_exec.wire.session_terms import Terms
@@ -140,21 +139,21 @@ class Proxy:
         if self.caller_of is None:
             raise MethodNotAllowed("the previous hop neither ends nor changes sessions here")
         caller = await self.caller_of(context.request)
-        for each in self.sessions.on_asked:
-            each()
+        for notify in self.sessions.on_asked:
+            notify()
 
         def handle(request: Request | FurtherRequest) -> None:
             session, change = parse(request.args)
-            for each in self._opened_by(caller, session):
-                apply(each, change)
+            for opened in self._opened_by(caller, session):
+                apply(opened, change)
 
         await answer_all(context.request, handle, self.clock)
 
     def _opened_by(self, caller: str, session: str) -> list[Session]:
         theirs = [
-            each
-            for each in self.sessions.with_id(session)
-            if (each.subject.caller or each.subject.user) == caller
+            opened
+            for opened in self.sessions.with_id(session)
+            if (opened.subject.caller or opened.subject.user) == caller
         ]
         if not theirs:
             raise NotFound("sessions", session, group="")

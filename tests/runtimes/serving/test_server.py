@@ -43,7 +43,7 @@ from twisted_exec.streaming.interfaces import (
     Role,
 )
 from twisted_exec.streaming.remotecommand.server import MAY_OBSERVE
-from twisted_exec.streaming.sessions.hop_terms import terms_query
+from twisted_exec.streaming.sessions.hop_messages import terms_query
 from twisted_exec.streaming.subject import Subject
 from twisted_exec.tls.listening import BACKLOG
 from twisted_exec.wire.session_terms import FULL, MAY_ONLY_OBSERVE, Right, Terms

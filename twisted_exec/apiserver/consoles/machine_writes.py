@@ -98,13 +98,15 @@ class PolicyLabels:
         self, policies: ConsolePolicies, dialects: Sequence[Dialect], authorizer: IAuthorizer
     ) -> None:
         self._policies, self._authorizer = policies, authorizer
-        self._machines = frozenset(each.workload for each in dialects)
+        self._machines = frozenset(dialect.workload for dialect in dialects)
 
     def admit(self, change: Change) -> Deferred[None]:
         if change.operation != UPDATE or change.kind.resource not in self._machines:
             return succeed(None)
         assert change.new is not None and change.old is not None
-        before, after = (each["metadata"].get("labels", {}) for each in (change.old, change.new))
+        before, after = (
+            machine["metadata"].get("labels", {}) for machine in (change.old, change.new)
+        )
         if before == after:
             return succeed(None)
         return Deferred.fromCoroutine(self._check(change))

@@ -185,11 +185,13 @@ class OpenRecordings(StoreFollower):
 
     def _match(self, uid: str, demand: RecordingDemand) -> Object | None:
         matches = [
-            each
-            for each in self._open.get(uid, {}).values()
-            if each["spec"]["input"] == demand.input
+            recording
+            for recording in self._open.get(uid, {}).values()
+            if recording["spec"]["input"] == demand.input
         ]
-        return max(matches, key=lambda each: each["metadata"]["creationTimestamp"], default=None)
+        return max(
+            matches, key=lambda recording: recording["metadata"]["creationTimestamp"], default=None
+        )
 
     async def _noted(self, recording: Object, user: str, demand: RecordingDemand) -> Object | None:
         spec = _joined(recording, user, demand, self._now())

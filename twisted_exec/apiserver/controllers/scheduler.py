@@ -179,7 +179,7 @@ class Scheduler(StoreFollower):
                 self._reconsider(key, MISSING_SECONDS)
 
     def _classes_listed(self, listing: Listing) -> None:
-        self._classes = {each["metadata"]["name"] for each in listing.items}
+        self._classes = {machine_class["metadata"]["name"] for machine_class in listing.items}
         self._reconsider_all()
 
     def _class_changed(self, event: Event) -> None:
@@ -249,7 +249,7 @@ class Scheduler(StoreFollower):
         while self._due and self._due[0][0] <= now:
             due[heappop(self._due)[1]] = None
         if self._all_may_fit:
-            due |= dict.fromkeys(key for key, each in self._pending.items() if not each.pool)
+            due |= dict.fromkeys(key for key, machine in self._pending.items() if not machine.pool)
         self._all_may_fit = False
         return sorted(filter(self._pending.__contains__, due), key=self._turn_of)
 
@@ -281,9 +281,9 @@ class Scheduler(StoreFollower):
                     writing = []
             await gatherResults(writing)
         finally:
-            for each in writing:
-                each.addErrback(lambda failure: failure.trap(CancelledError))
-                each.cancel()
+            for write in writing:
+                write.addErrback(lambda failure: failure.trap(CancelledError))
+                write.cancel()
 
     def _begin(self, key: Key, work: Coroutine[Any, Any, None]) -> Deferred[None]:
         return Deferred.fromCoroutine(self._guarded(key, work))

@@ -70,7 +70,7 @@ class NodeProxyAdmission:
         _, mark, query = request.uri.partition(b"?")
         nodes = list(context.segments).index(NODES.resource.plural)
         below = context.segments[nodes + 3 :]
-        path_below = "".join(f"/{quote(each, safe='')}" for each in below).encode("ascii")
+        path_below = "".join(f"/{quote(segment, safe='')}" for segment in below).encode("ascii")
         return to(kubelet, path_below + mark + query)
 
 

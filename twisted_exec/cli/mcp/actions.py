@@ -270,7 +270,7 @@ class Actor:
                 return _about(request)
             known = await self._requested(client, namespace, name)
             reason = arguments.get("reason")
-            same = [each for each in known if not reason or _is_for(each, arguments)]
+            same = [request for request in known if not reason or _is_for(request, arguments)]
             found = _live(same)
             if found is None and not arguments.get("again"):
                 found = _newest(same, DENIED, WITHDRAWN, EXPIRED)
@@ -280,7 +280,7 @@ class Actor:
                         "reason: say why you need the console, for the person who decides"
                     )
                 found = await self._create(client, namespace, name, arguments)
-            other = _live([each for each in known if each is not found])
+            other = _live([request for request in known if request is not found])
             return _about(found) | ({} if other is None else {"other": _about(other)})
         finally:
             await client.close()
@@ -335,7 +335,7 @@ def _live(requests: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
 def _newest(requests: Sequence[dict[str, Any]], *states: str) -> dict[str, Any] | None:
     """Return the first request that has one of these states; ``None`` if there is none."""
     now = time.time()
-    return next((each for each in requests if state_of(each, now) in states), None)
+    return next((request for request in requests if state_of(request, now) in states), None)
 
 
 def _about(request: Mapping[str, Any]) -> Facts:

@@ -52,7 +52,7 @@ class ConsoleTools:
         self._calls: _Calls | None = None
 
     def list(self) -> Sequence[Mapping[str, Any]]:
-        return [each.describe() for each in TOOLS]
+        return [tool.describe() for tool in TOOLS]
 
     def close(self) -> None:
         self._consoles.close()
@@ -98,7 +98,7 @@ class _Calls:
     async def call(self, name: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         tool = BY_NAME[name]
         wrong = [
-            each for each, _ in zip(faults(tool, arguments), range(_MOST_FAULTS), strict=False)
+            fault for fault, _ in zip(faults(tool, arguments), range(_MOST_FAULTS), strict=False)
         ]
         if wrong:
             return failure(_message(f"{name}: {'; '.join(wrong)}"))
@@ -120,10 +120,10 @@ class _Calls:
             facts, rows = await self._calls[name](namespace, machine, complete)
         except Failed as problem:
             said = [_message(problem.line), _facts(where, problem.facts)]
-            spare = ANSWER_BYTES - FACTS_BYTES - sum(len(each.encode()) for each in said)
+            spare = ANSWER_BYTES - FACTS_BYTES - sum(len(line.encode()) for line in said)
             rows = newest(problem.rows, spare)
             blocks = [*said, marked(where, rows)] if rows else said
-            return {"content": [text_block(each) for each in blocks], "isError": True}
+            return {"content": [text_block(block) for block in blocks], "isError": True}
         except (InputError, KubeConfigError, TLSConfigError) as problem:
             return failure(_message(str(problem)))
         except APIError as refusal:
@@ -134,7 +134,7 @@ class _Calls:
         blocks = [_facts(where if machine else "", facts)]
         if rows is not None:
             blocks.append(marked(where, rows))
-        return {"content": [text_block(each) for each in blocks], "isError": False}
+        return {"content": [text_block(block) for block in blocks], "isError": False}
 
     async def _check_identity(self, tool: Tool) -> None:
         """
@@ -191,11 +191,11 @@ class _Calls:
     async def _who_is_watching(self, namespace: str, name: str, _: Mapping[str, Any]) -> _Result:
         sessions = [
             {
-                "user": display_name(each.user),
-                "connected": not each.is_lost,
-                **({"for": age(each.seconds)} if each.seconds is not None else {}),
+                "user": display_name(person.user),
+                "connected": not person.is_lost,
+                **({"for": age(person.seconds)} if person.seconds is not None else {}),
             }
-            for each in await self._reader.people(namespace, name)
+            for person in await self._reader.people(namespace, name)
         ]
         facts: Facts = {"sessions": sessions[:_MOST_PEOPLE], "count": len(sessions)}
         console = self._consoles.open_at((namespace, name))

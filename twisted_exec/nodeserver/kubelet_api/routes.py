@@ -366,7 +366,9 @@ def _check_container(root: Object, target: KubeletTarget) -> None:
     """
     if not target.container:
         return
-    containers = [each["name"] for kind in CONTAINER_LISTS for each in root["spec"].get(kind) or ()]
+    containers = [
+        container["name"] for kind in CONTAINER_LISTS for container in root["spec"].get(kind) or ()
+    ]
     if target.container not in containers:
         raise NotFound(
             "pods", target.pod, message=f'container not found ("{one_line(target.container)}")'

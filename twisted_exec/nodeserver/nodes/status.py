@@ -90,14 +90,14 @@ def _amounts(value: object) -> dict[str, str]:
 def stood_for(node: LeafNode, nodes: Iterable[Object]) -> list[Object]:
     """Return the leaf's nodes that a Node of the root stands for, sorted by name."""
 
-    def is_one(each: Object) -> bool:
-        metadata = each["metadata"]
+    def is_one(candidate: Object) -> bool:
+        metadata = candidate["metadata"]
         if node.leaf_nodes:
             return metadata["name"] in node.leaf_nodes
         labels = metadata["labels"]
         return all(labels.get(key) == value for key, value in node.selector.items())
 
-    return sorted(filter(is_one, nodes), key=lambda each: str(each["metadata"]["name"]))
+    return sorted(filter(is_one, nodes), key=lambda node: str(node["metadata"]["name"]))
 
 
 def condition(node: Object, type: str) -> str:
@@ -170,7 +170,7 @@ def labels(node: LeafNode, info: Mapping[str, str]) -> dict[str, str]:
 
 def node_info(node: LeafNode, nodes: Sequence[Object], version: str) -> dict[str, str]:
     """Return ``status.nodeInfo``."""
-    infos = [each["status"]["nodeInfo"] for each in nodes]
+    infos = [node["status"]["nodeInfo"] for node in nodes]
     if node.mode == "node" and len(infos) == 1:
         return {key: infos[0].get(key, "") for key in _INFO}
     shared_info = {}

@@ -44,10 +44,8 @@ from twisted_exec.streaming.proxy import Proxy
 from twisted_exec.streaming.sessions.hop_messages import (
     ending_query,
     forwarded_session_id,
-    parse_ending,
-)
-from twisted_exec.streaming.sessions.hop_terms import (
     forwarded_terms,
+    parse_ending,
     parse_terms_query,
     terms_headers,
 )
@@ -247,16 +245,16 @@ class BrokerRoutes(ServerRoutes):
         sessions = self._sessions.with_id(session)
         if not sessions:
             raise NotFound("sessions", session, group="")
-        for each in sessions:
-            each.limit_to(terms)
+        for opened in sessions:
+            opened.limit_to(terms)
         respond_json(request, 200, _DONE)
 
     async def _end(self, request: Request, names: Mapping[str, str]) -> None:
         session, ending = parse_ending(request.args)
         grant = self._grant(request, names, session)
         sessions = self._sessions.with_id(session)
-        for each in sessions:
-            each.end(ending)
+        for opened in sessions:
+            opened.end(ending)
         if not sessions:
             location = await self._target.to(grant, grant.purpose)
             await self._end_in_target(location, session, ending)

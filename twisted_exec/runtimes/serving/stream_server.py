@@ -70,9 +70,10 @@ from twisted_exec.streaming.remotecommand.carriers import choose_protocol
 from twisted_exec.streaming.remotecommand.resumable import Resumption as StreamResumption
 from twisted_exec.streaming.remotecommand.serving import serve
 from twisted_exec.streaming.sessions.guard import STOPPING
-from twisted_exec.streaming.sessions.hop_messages import forwarded_session_id, parse_ending
-from twisted_exec.streaming.sessions.hop_terms import (
+from twisted_exec.streaming.sessions.hop_messages import (
+    forwarded_session_id,
     forwarded_terms,
+    parse_ending,
     parse_terms_query,
     terms_headers,
 )

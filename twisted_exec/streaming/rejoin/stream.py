@@ -20,8 +20,7 @@ from twisted_exec.streaming.location import Location, Renewal
 from twisted_exec.streaming.proxied import NextHop, ProxyState, SplicedStream, describe_terms
 from twisted_exec.streaming.rejoin.search import Rejoiner
 from twisted_exec.streaming.rejoin.splice import RejoinableSplice
-from twisted_exec.streaming.sessions.hop_messages import session_id
-from twisted_exec.streaming.sessions.hop_terms import confirmed_terms
+from twisted_exec.streaming.sessions.hop_messages import confirmed_terms, session_id
 from twisted_exec.streaming.sessions.registry import Session
 from twisted_exec.streaming.sessions.resume_headers import REJOIN
 from twisted_exec.wire.frame_boundaries import FrameBoundaries

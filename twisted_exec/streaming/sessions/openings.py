@@ -154,7 +154,7 @@ class _Hop:
             self._schedule(0.0)
             return
         limit = self._limits.per_user
-        user = next((each for each in self._waiting if self.under_way[each] < limit), None)
+        user = next((user for user in self._waiting if self.under_way[user] < limit), None)
         if user is None:
             self._pace()
         else:
@@ -189,7 +189,7 @@ class _Hop:
         if not self._waiting or not self._has_room():
             return
         limit = self._limits.per_user
-        if any(self.under_way[each] < limit for each in self._waiting):
+        if any(self.under_way[user] < limit for user in self._waiting):
             self._serve()
         elif is_paced and not is_late:
             self._begin(next(iter(self._waiting)))

@@ -234,7 +234,7 @@ class SessionObjects(StoreFollower):
         machines = listed_as_added(self._machine_changed)
         return (
             Followed(RESOURCE, self._changed, self._listed),
-            *(Followed(each, self._machine_changed, machines) for each in self._machines),
+            *(Followed(resource, self._machine_changed, machines) for resource in self._machines),
         )
 
     def _listed(self, listing: Listing) -> None:
