@@ -10,10 +10,10 @@ from __future__ import annotations
 import socket
 import uuid
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, maybeDeferred, succeed
+from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from zope.interface import implementer
 
@@ -118,7 +118,7 @@ class LeaderElected:
         self,
         client: IKubeClient,
         make: Callable[[], Sequence[Service]],
-        clock: Any,
+        clock: IReactorTime,
         now: Callable[[], float],
         *,
         namespace: str,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+
+from twisted.internet.interfaces import IReactorTime
 
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.kube.interfaces import IKubeClient
@@ -30,7 +31,7 @@ class NodeCertificate(ServingCertificate):
     def __init__(
         self,
         client: IKubeClient,
-        clock: Any,
+        clock: IReactorTime,
         *,
         directory: str,
         node: Callable[[], str],

@@ -15,6 +15,7 @@ from typing import Any
 
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, DeferredList
+from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from twisted_exec.api.kinds.pods.machine_pods import EXPOSED_LABEL, PODS
@@ -127,7 +128,7 @@ class MachinePods(Service):
         self,
         client: IKubeClient,
         leaves: ILeaves,
-        clock: Any,
+        clock: IReactorTime,
         keeper: str,
         metrics: WorkQueueMetrics = UNREAD,
     ) -> None:

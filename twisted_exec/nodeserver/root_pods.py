@@ -12,7 +12,7 @@ from sys import intern
 from typing import Any
 
 from twisted.internet.defer import Deferred, TimeoutError, succeed
-from twisted.internet.interfaces import IDelayedCall
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from zope.interface import implementer
 
 from twisted_exec.api.kinds.pods.machine_pods import PODS
@@ -47,7 +47,7 @@ class RootPods:
     :param client: of the root; it may ``get``, ``list`` and ``watch`` Pods of all namespaces.
     """
 
-    def __init__(self, client: IKubeClient, clock: Any) -> None:
+    def __init__(self, client: IKubeClient, clock: IReactorTime) -> None:
         self._client, self._clock = client, clock
         self._leaves: ILeaves | None = None
         self._unfollow: Callable[[], None] = lambda: None

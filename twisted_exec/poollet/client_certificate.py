@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
 
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
 
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.kinds.certificates import CLIENT_AUTH
@@ -54,7 +54,7 @@ class ClientCertificate(SignedCertificate):
         self,
         beginning: Callable[[], ClientConfig],
         client_of: Callable[[Callable[[], ClientConfig]], IKubeClient],
-        clock: Any,
+        clock: IReactorTime,
         *,
         directory: str,
         dialect: Dialect,

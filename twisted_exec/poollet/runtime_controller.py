@@ -14,6 +14,7 @@ from math import inf
 from typing import Any, ClassVar
 
 from twisted.internet.defer import CancelledError, Deferred, DeferredList
+from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from zope.interface.interface import InterfaceClass
 
@@ -68,7 +69,7 @@ class RuntimeController:
     def __init__(
         self,
         runtime: object,
-        clock: Any,
+        clock: IReactorTime,
         copy: Reflector,
         synced: Callable[[], bool],
         metrics: WorkQueueMetrics = UNREAD,

@@ -5,9 +5,9 @@ The namespaces of providers: created for a SpaceProviderDesc, and deleted after 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from twisted_exec.api.kinds import MACHINES, NAMESPACES, SECRETS, SERVICEACCOUNTS
@@ -58,7 +58,9 @@ class ProviderNamespaces:
 
     _log = Logger()
 
-    def __init__(self, client: IKubeClient, clock: Any, changed: Callable[[str], None]) -> None:
+    def __init__(
+        self, client: IKubeClient, clock: IReactorTime, changed: Callable[[str], None]
+    ) -> None:
         self._client, self._notify = client, changed
         self._reported: dict[str, str] = {}
         self.reflector = Reflector(

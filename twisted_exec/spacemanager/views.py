@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from zope.interface import implementer
 
@@ -87,7 +87,7 @@ class ProviderView:
             changed,
             secret_changed,
         )
-        self._clock: Any = environment.around.reactor
+        self._clock: IReactorTime = environment.around.reactor
         self._ref: DescSecret | None = None
         self._secret: Reflector | None = None
         self._spec: ProviderSpec | None = None

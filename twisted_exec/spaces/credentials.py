@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from typing import Any
 
 from twisted.internet.defer import Deferred, TimeoutError, succeed
+from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -120,7 +120,7 @@ class SecretRereader(BackgroundTask):
     def __init__(
         self,
         hub: IKubeClient,
-        clock: Any,
+        clock: IReactorTime,
         *,
         secret: Callable[[], SecretRef | None],
         config: Callable[[], ClientConfig | None],

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IDelayedCall
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 from twisted_exec.api.kinds.secrets import SECRETS
 from twisted_exec.api.spaces import KUBECONFIG_KEY, SPACE_LABEL
@@ -43,7 +43,7 @@ class SpaceSecrets:
     def __init__(
         self,
         hub: IKubeClient,
-        clock: Any,
+        clock: IReactorTime,
         namespaces: Sequence[str],
         changed: Callable[[SecretRef], None],
         *,

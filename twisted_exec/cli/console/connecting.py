@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from twisted.internet.interfaces import IDelayedCall
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 ADDRESS = "looking for its address"
 TLS = "TLS"
@@ -35,7 +35,7 @@ class ProgressLine:
 
     def __init__(
         self,
-        clock: Any,
+        clock: IReactorTime,
         write: Callable[[str], None],
         text: Callable[[int], str],
         columns: Callable[[], int],

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from typing import Any
 
 from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 
 from twisted_exec.api.status import APIError
@@ -19,7 +19,7 @@ _BUSY = (429, 503)
 
 
 def patiently(
-    attempt: Callable[[], Deferred[ConsoleStream]], clock: Any, say: Callable[[str], None]
+    attempt: Callable[[], Deferred[ConsoleStream]], clock: IReactorTime, say: Callable[[str], None]
 ) -> Deferred[ConsoleStream]:
     """
     Open the console, again for as long as a busy server names a time to come again.

@@ -10,6 +10,7 @@ from enum import Enum
 from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred, DeferredSemaphore
+from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 from twisted.python.failure import Failure
 
@@ -62,7 +63,7 @@ class Follower:
         target: FleetTarget,
         lane: Lane,
         open_log: Callable[[FleetTarget, Lost], MachineLog],
-        clock: Any,
+        clock: IReactorTime,
         *,
         position: Position | None,
         tail_lines: int,

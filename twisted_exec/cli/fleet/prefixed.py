@@ -15,7 +15,7 @@ from twisted.internet.defer import (
     TimeoutError,
     succeed,
 )
-from twisted.internet.interfaces import IDelayedCall
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.internet.task import LoopingCall
 from twisted.internet.threads import deferToThread
 
@@ -224,7 +224,7 @@ class _Printing:
         return None if self._state is None or self._lost.called else self._progress_made()
 
 
-def _within(result: Deferred[Any], clock: Any) -> Deferred[Any]:
+def _within(result: Deferred[Any], clock: IReactorTime) -> Deferred[Any]:
     return result.addTimeout(_FAREWELL_SECONDS, clock).addErrback(
         lambda failure: failure.trap(TimeoutError) and None
     )

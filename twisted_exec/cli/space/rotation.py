@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from typing import Any
 
+from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 
 from twisted_exec.api.kinds.events import EVENTS
@@ -37,7 +37,11 @@ class CredentialRotation:
     """
 
     def __init__(
-        self, client: IKubeClient, location: FoundSpace, clock: Any, limit_seconds: float | None
+        self,
+        client: IKubeClient,
+        location: FoundSpace,
+        clock: IReactorTime,
+        limit_seconds: float | None,
     ) -> None:
         self._client, self._location, self._clock = client, location, clock
         self._limit = limit_seconds

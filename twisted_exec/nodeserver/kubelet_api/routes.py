@@ -18,6 +18,7 @@ from functools import partial
 from typing import Any
 from urllib.parse import quote
 
+from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.web.iweb import IRequest
 
@@ -202,7 +203,7 @@ class KubeletCollaborators:
     root_pods: IRootPods
     leaves: ILeaves
     sessions: Sessions
-    clock: Any
+    clock: IReactorTime
     connect_seconds: float = CONNECT_SECONDS
     requires_reason: bool = False
     recordings: PodRecordings | None = None

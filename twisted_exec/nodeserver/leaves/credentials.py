@@ -10,9 +10,9 @@ one from a file may.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from twisted.internet.defer import Deferred, succeed
+from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from twisted_exec.api.kinds.secrets import SECRETS, value_of
@@ -71,7 +71,7 @@ class LeafCredentials:
 class FileCredentials(LeafCredentials):
     """A kubeconfig file of any form."""
 
-    def __init__(self, source: KubeconfigFile, clock: Any) -> None:
+    def __init__(self, source: KubeconfigFile, clock: IReactorTime) -> None:
         super().__init__()
         self._source, self._clock = source, clock
         self._followed: ReloadingConfig | None = None
@@ -132,7 +132,7 @@ class SecretCredentials(LeafCredentials):
 
     _log = Logger()
 
-    def __init__(self, source: KubeconfigSecret, client: IKubeClient, clock: Any) -> None:
+    def __init__(self, source: KubeconfigSecret, client: IKubeClient, clock: IReactorTime) -> None:
         super().__init__()
         self._source = source
         self._config: ClientConfig | None = None
@@ -229,7 +229,10 @@ def _read(content: bytes, source: str, context: str = "") -> tuple[ClientConfig 
 
 
 def credentials(
-    source: Kubeconfig, root: IKubeClient, clock: Any, before: LeafCredentials | None = None
+    source: Kubeconfig,
+    root: IKubeClient,
+    clock: IReactorTime,
+    before: LeafCredentials | None = None,
 ) -> LeafCredentials:
     """Return the credentials object for a leaf's kubeconfig."""
     if isinstance(source, KubeconfigFile):

@@ -25,9 +25,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from zope.interface import implementer
 
@@ -247,7 +247,7 @@ class LeafFile:
 
     _log = Logger()
 
-    def __init__(self, path: str, clock: Any) -> None:
+    def __init__(self, path: str, clock: IReactorTime) -> None:
         self._path = path
         self._stamp = self._look()
         self._specs = load(path)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IDelayedCall
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from zope.interface import implementer
 
@@ -38,7 +38,7 @@ class Leaves:
     _log = Logger()
 
     def __init__(
-        self, sources: Sequence[ISource], make: Callable[[LeafSpec], Leaf], clock: Any
+        self, sources: Sequence[ISource], make: Callable[[LeafSpec], Leaf], clock: IReactorTime
     ) -> None:
         self._sources, self._make, self._clock = sources, make, clock
         self._leaves: dict[str, Leaf] = {}

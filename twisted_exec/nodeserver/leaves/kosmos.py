@@ -23,6 +23,7 @@ from dataclasses import replace
 from typing import Any
 
 from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from zope.interface import implementer
 
@@ -65,7 +66,7 @@ class Clusters:
 
     _log = Logger()
 
-    def __init__(self, client: IKubeClient, clock: Any) -> None:
+    def __init__(self, client: IKubeClient, clock: IReactorTime) -> None:
         self._specs: dict[str, LeafSpec] = {}
         self._actual: dict[str, str] = {}
         self._complaints: dict[str, str] = {}

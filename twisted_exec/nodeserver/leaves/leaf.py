@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from twisted.internet.defer import Deferred, TimeoutError
-from twisted.internet.interfaces import IDelayedCall
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from zope.interface import implementer
 
 from twisted_exec.api.kinds.pods.machine_pods import PODS
@@ -49,7 +49,7 @@ class LeafContext:
 
     root: IKubeClient
     roots: IRootPods
-    clock: Any
+    clock: IReactorTime
     make_client: MakeKubeClient
     root_name: str = DEFAULT_ROOT
 

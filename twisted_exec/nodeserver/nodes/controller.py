@@ -11,6 +11,7 @@ from typing import Any
 
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, DeferredSemaphore
+from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from twisted_exec.api.kinds.nodes import NODES
@@ -60,7 +61,7 @@ class NodeController(Service):
         client: IKubeClient,
         leaves: ILeaves,
         published: PublishedEndpoint,
-        clock: Any,
+        clock: IReactorTime,
         now: Callable[[], float],
         *,
         root: RootProbe,

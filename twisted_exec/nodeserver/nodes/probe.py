@@ -337,7 +337,7 @@ def probe_loop(
 class LeafProbeResult:
     """The last results of probing one leaf."""
 
-    def __init__(self, probe: LeafProbe, clock: Any, changed: Callable[[], None]) -> None:
+    def __init__(self, probe: LeafProbe, clock: IReactorTime, changed: Callable[[], None]) -> None:
         self._probe, self._clock, self._changed = probe, clock, changed
         self.ready: ConditionValue = UNPROBED
         self.allowed: ConditionValue = UNPROBED
@@ -372,7 +372,7 @@ class LeafWatch:
     def __init__(
         self,
         leaf: ILeaf,
-        clock: Any,
+        clock: IReactorTime,
         slots: DeferredSemaphore,
         changed: Callable[[], None],
         probe_of: ProbeOf = LeafProbe,

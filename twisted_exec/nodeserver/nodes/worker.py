@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from twisted.internet.defer import Deferred, DeferredList, DeferredSemaphore
+from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from twisted_exec.api.conditions import ConditionValue
@@ -93,7 +94,7 @@ class NodeContext:
     """
 
     client: IKubeClient
-    clock: Any
+    clock: IReactorTime
     now: Callable[[], float]
     published: PublishedEndpoint
     root: RootProbe

@@ -13,6 +13,7 @@ from typing import Any
 
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, DeferredList
+from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from twisted_exec.api.kinds.pods.machine_pods import PODS
@@ -44,7 +45,7 @@ class Syncer(Service):
         client: IKubeClient,
         leaves: ILeaves,
         roots: IRootPods,
-        clock: Any,
+        clock: IReactorTime,
         *,
         host: str = "",
         tell: Report | None = None,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from twisted.internet.defer import Deferred, DeferredList
+from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from twisted_exec.api.kinds.pods.machine_pods import PODS
@@ -53,7 +54,7 @@ class SyncContext:
     leaves: ILeaves
     roots: IRootPods
     originals: RootObjects
-    clock: Any
+    clock: IReactorTime
     tell: Report = lambda *_: None
     now: Callable[[], float] = time.time
     metrics: QueueMetrics | None = None

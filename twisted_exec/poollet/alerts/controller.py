@@ -11,6 +11,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 from prometheus_client import Counter as MetricCounter
 from twisted.internet.defer import CancelledError, Deferred, DeferredList
+from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from twisted_exec.api.dialects import Dialect
@@ -90,7 +91,7 @@ class AlertController(RuntimeController):
         self,
         client: IKubeClient,
         runtime: object,
-        clock: Any,
+        clock: IReactorTime,
         dialect: Dialect,
         pool: str,
         *,

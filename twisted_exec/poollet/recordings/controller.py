@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from twisted.internet.interfaces import IReactorTime
+
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.kinds import CONSOLERECORDINGS
 from twisted_exec.api.kinds.consolerecordings import CLOSED, FAILED, INCOMPLETE
@@ -50,7 +52,7 @@ class RecordingController(RuntimeController):
         self,
         client: IKubeClient,
         runtime: object,
-        clock: Any,
+        clock: IReactorTime,
         dialect: Dialect,
         pool: str,
         *,

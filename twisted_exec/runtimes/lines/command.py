@@ -27,7 +27,7 @@ from twisted.internet.error import (
     ProcessDone,
     ProcessTerminated,
 )
-from twisted.internet.interfaces import IProtocolFactory, IStreamClientEndpoint
+from twisted.internet.interfaces import IProtocolFactory, IReactorTime, IStreamClientEndpoint
 from twisted.internet.protocol import Factory, connectionDone
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -71,7 +71,7 @@ class CommandEndpoint:
     def __init__(
         self,
         name: str,
-        clock: Any,
+        clock: IReactorTime,
         make_run: Callable[[], PtyRun],
         *,
         typing: Callable[[], Typing] = Typing,

@@ -159,7 +159,7 @@ class SharedLine:
     def __init__(
         self,
         facts: MachineFacts,
-        clock: Any,
+        clock: IReactorTime,
         claim: Callable[[], tuple[str, IStreamClientEndpoint]],
         release: Callable[[], Deferred[None] | None],
         *,

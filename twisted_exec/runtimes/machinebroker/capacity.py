@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
 
 from twisted.internet.defer import Deferred, DeferredList
+from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from twisted_exec.api import quantity
@@ -37,7 +37,7 @@ class TargetCapacity:
         self,
         client: IKubeClient,
         place: BrokerPlace,
-        clock: Any,
+        clock: IReactorTime,
         trouble: Callable[[], str] = lambda: "",
     ) -> None:
         self._place, self._trouble = place, trouble

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any
 
 from twisted.internet.defer import Deferred, succeed
+from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from zope.interface import implementer
 
@@ -83,7 +83,7 @@ class LeaseLedger:
         namespace: str,
         label: str,
         holder: str,
-        clock: Any,
+        clock: IReactorTime,
         now: Callable[[], float] = time.time,
     ) -> None:
         self._client, self._namespace, self._label = client, namespace, label

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from twisted.internet.defer import Deferred, TimeoutError, succeed
+from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from twisted_exec.api.status import GatewayTimeout, NotFound, ServiceUnavailable
@@ -31,7 +32,7 @@ class MachineCache:
         self,
         client: IKubeClient,
         place: BrokerPlace,
-        clock: Any,
+        clock: IReactorTime,
         deleted: Callable[[CachedMachine], None] = lambda entry: None,
         trouble: Callable[[], str] = lambda: "",
     ) -> None:

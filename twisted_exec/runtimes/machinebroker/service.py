@@ -11,6 +11,7 @@ from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
 from twisted.internet.defer import Deferred, succeed
+from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from zope.interface import implementer
 
@@ -89,7 +90,7 @@ class MachineBroker:
         place: BrokerPlace,
         identity: BrokerIdentity,
         tokens: Tokens,
-        clock: Any,
+        clock: IReactorTime,
         *,
         links: StreamLinks,
         deleted: Callable[[CachedMachine], None] = lambda entry: None,

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred, DeferredList, maybeDeferred, succeed
+from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -54,7 +55,7 @@ class SpaceTarget:
         name: str,
         provider: str,
         make: MakeKubeClient,
-        clock: Any,
+        clock: IReactorTime,
     ) -> None:
         self._hub, self._make_spaces, self._clock = hub, make_spaces, clock
         self._reference = (name, provider)

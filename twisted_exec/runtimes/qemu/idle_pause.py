@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IDelayedCall
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.runtimes.qemu.qmp import QMPError
@@ -23,7 +23,7 @@ class IdlePause:
     :param seconds: of silence before a pause; 0 disables pauses.
     """
 
-    def __init__(self, ask: Callable[..., Any], clock: Any, seconds: float) -> None:
+    def __init__(self, ask: Callable[..., Any], clock: IReactorTime, seconds: float) -> None:
         self._ask, self._clock, self._seconds = ask, clock, seconds
         self._timer: IDelayedCall | None = None
         self._last = 0.0

@@ -8,7 +8,8 @@ import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+
+from twisted.internet.interfaces import IReactorTime
 
 from twisted_exec.api.display import reason_of
 from twisted_exec.api.status import ServiceUnavailable
@@ -78,7 +79,7 @@ class Beginning:
         files: RecordingFiles,
         signer: Callable[[], HeadSigner],
         now: Callable[[], int],
-        clock: Any,
+        clock: IReactorTime,
         count: Callable[[], int],
         thread: Files,
     ) -> None:

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from twisted.internet.defer import Deferred, TimeoutError
-from twisted.internet.interfaces import IDelayedCall
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 
 from twisted_exec.api.kinds.consolerecordings import FAILED
@@ -50,7 +50,7 @@ class HeadParts:
     retained: RetainedSegments
     signer: Callable[[], HeadSigner]
     in_thread: Callable[[Callable[[], Any]], Deferred[Any]]
-    clock: Any
+    clock: IReactorTime
     now: Callable[[], int]
     layer: Any
 

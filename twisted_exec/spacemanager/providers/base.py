@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from twisted.internet.defer import Deferred, DeferredList, succeed
+from twisted.internet.interfaces import IReactorTime
 
 from twisted_exec.api.resource import Resource
 from twisted_exec.control.listeners import Listeners
@@ -68,7 +69,9 @@ class Watchers:
 class ProviderWatches:
     """The watchers of one provider, each with :class:`Hints` of its own."""
 
-    def __init__(self, client: IKubeClient, clock: Any, follow: Callable[[Hints], object]) -> None:
+    def __init__(
+        self, client: IKubeClient, clock: IReactorTime, follow: Callable[[Hints], object]
+    ) -> None:
         self._client, self._clock, self._follow = client, clock, follow
         self._there: set[Hints] = set()
         self._stopping = StoppingParts()
@@ -94,7 +97,7 @@ class ProviderWatches:
 class Hints:
     """Watches of objects of several kinds."""
 
-    def __init__(self, client: IKubeClient, clock: Any, changed: Changed) -> None:
+    def __init__(self, client: IKubeClient, clock: IReactorTime, changed: Changed) -> None:
         self._client, self._clock, self._changed = client, clock, changed
         self._reflectors: list[Reflector] = []
         self._ended = False

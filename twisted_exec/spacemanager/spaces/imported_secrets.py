@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
 
 from twisted_exec.api import spaces
 from twisted_exec.kube.informers import Key, key_of
@@ -23,7 +24,9 @@ class ImportedSecrets:
     They are watched by name, so that the manager receives no other Secrets of the user's namespace.
     """
 
-    def __init__(self, hub: IKubeClient, clock: Any, changed: Callable[[Key], None]) -> None:
+    def __init__(
+        self, hub: IKubeClient, clock: IReactorTime, changed: Callable[[Key], None]
+    ) -> None:
         self._changed = changed
         self._users: dict[SecretRef, dict[Key, None]] = {}
         # Users make these Secrets, and do not label them.

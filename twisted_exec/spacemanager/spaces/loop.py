@@ -11,6 +11,7 @@ from typing import Any
 
 from twisted.application.service import Service
 from twisted.internet.defer import CancelledError, Deferred, DeferredList, succeed
+from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from zope.interface import implementer
 
@@ -66,7 +67,7 @@ class SpaceLoop(Service):
         self,
         hub: IKubeClient,
         providers: IProviders,
-        clock: Any,
+        clock: IReactorTime,
         now: Callable[[], float] = time.time,
         *,
         host: str = "",

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from twisted.internet.defer import Deferred, DeferredList
+from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from twisted_exec.control.backoff import Backoff
@@ -51,7 +52,7 @@ class ProbeSchedule:
     def __init__(
         self,
         probe: Probe,
-        clock: Any,
+        clock: IReactorTime,
         changed: Callable[[Key], None],
         rng: random.Random | None = None,
         metrics: QueueMetrics | None = None,

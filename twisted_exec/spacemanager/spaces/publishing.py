@@ -14,6 +14,7 @@ from math import inf
 from typing import Any
 
 from twisted.internet.defer import Deferred, DeferredList
+from twisted.internet.interfaces import IReactorTime
 
 from twisted_exec.api import spaces
 from twisted_exec.api.conditions import ConditionValue, with_conditions
@@ -119,7 +120,7 @@ class Publishing:
     def __init__(
         self,
         hub: IKubeClient,
-        clock: Any,
+        clock: IReactorTime,
         now: Callable[[], float],
         changed: Change,
         appeared: Callable[[], None] = lambda: None,

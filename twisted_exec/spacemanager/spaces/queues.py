@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from twisted.internet.defer import Deferred, DeferredList
+from twisted.internet.interfaces import IReactorTime
 
 from twisted_exec.api.status import APIError
 from twisted_exec.control.metrics import QueueMetrics
@@ -43,7 +44,7 @@ class SpaceQueues:
     def __init__(
         self,
         work: Callable[[Work], Awaitable[None]],
-        clock: Any,
+        clock: IReactorTime,
         is_there: Callable[[str], bool],
         rng: random.Random,
         metrics: QueueMetrics | None = None,

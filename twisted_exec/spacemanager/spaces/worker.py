@@ -9,7 +9,8 @@ from __future__ import annotations
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+
+from twisted.internet.interfaces import IReactorTime
 
 from twisted_exec.api import spaces
 from twisted_exec.api.kinds.secrets import SECRETS, value_of
@@ -95,7 +96,7 @@ class SpaceContext:
     """
 
     hub: IKubeClient
-    clock: Any
+    clock: IReactorTime
     now: Callable[[], float]
     secret: Callable[[str, str], Object | None]
     rival: Callable[[Object], str]

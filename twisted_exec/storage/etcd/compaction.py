@@ -4,8 +4,7 @@ Compaction of etcd, which forgets old revisions, by one server in turn.
 
 from __future__ import annotations
 
-from typing import Any
-
+from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from twisted_exec.control.loop import PokedLoop
@@ -25,7 +24,9 @@ class Compaction:
 
     _log = Logger()
 
-    def __init__(self, client: EtcdClient, keys: Keys, clock: Any, interval_seconds: float) -> None:
+    def __init__(
+        self, client: EtcdClient, keys: Keys, clock: IReactorTime, interval_seconds: float
+    ) -> None:
         self._client, self._key, self._interval = client, keys.compacted, interval_seconds
         self._turns, self._revision = 0, 0
         self._troubled = False

@@ -11,10 +11,9 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count, groupby
-from typing import Any
 
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IDelayedCall
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 
 from twisted_exec.storage.etcd.keys import (
@@ -69,7 +68,7 @@ class ChangeOrder:
     _log = Logger()
 
     def __init__(
-        self, history: History, keys: Keys, clock: Any, list_again: Callable[[str], None]
+        self, history: History, keys: Keys, clock: IReactorTime, list_again: Callable[[str], None]
     ) -> None:
         self._history, self._keys, self._clock = history, keys, clock
         self._list_again = list_again

@@ -8,7 +8,8 @@ got otherwise, as after a restart, takes its server as it is.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+
+from twisted.internet.interfaces import IReactorTime
 
 from twisted_exec.api.display import listed
 from twisted_exec.api.status import APIError, BadGateway, ServiceUnavailable
@@ -37,7 +38,7 @@ class RedfishPower:
         self,
         claim: Callable[[], Claim],
         facts: MachineFacts,
-        clock: Any,
+        clock: IReactorTime,
         *,
         off_seconds: float,
         force: bool,
@@ -79,7 +80,7 @@ class RedfishPower:
 class _Switch:
     """One use of the switch, which ends with the claim."""
 
-    def __init__(self, claim: Claim, clock: Any, look_seconds: float) -> None:
+    def __init__(self, claim: Claim, clock: IReactorTime, look_seconds: float) -> None:
         self._claim, self._clock, self._look_seconds = claim, clock, look_seconds
 
     async def on(self, seconds: float) -> None:

@@ -18,6 +18,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from twisted.internet.defer import Deferred, DeferredLock
+from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -142,7 +143,7 @@ class Sessions:
         client: Client,
         credentials: Credentials,
         file: SessionFile,
-        clock: Any,
+        clock: IReactorTime,
         *,
         basic: bool = False,
     ) -> None:

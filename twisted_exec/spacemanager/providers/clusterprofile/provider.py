@@ -19,9 +19,9 @@ Source: ``kubernetes-sigs/cluster-inventory-api`` v0.1.2 (``apis/v1alpha1``, ``p
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
 
 from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
 from zope.interface import implementer
 
 from twisted_exec.api import names
@@ -80,7 +80,11 @@ class ClusterProfiles(CoroutineProvider):
     """See :class:`ISpaceProvider`; creating and deleting are refused."""
 
     def __init__(
-        self, cluster: ProviderCluster, clock: Any, places: Places | None = None, name: str = ""
+        self,
+        cluster: ProviderCluster,
+        clock: IReactorTime,
+        places: Places | None = None,
+        name: str = "",
     ) -> None:
         self._cluster, self._name = cluster, name
         self._places = chosen = places or Places()

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
 
 from twisted_exec.control.loop import PokedLoop
 from twisted_exec.control.runs import StoppingParts
@@ -21,7 +22,9 @@ TICK_SECONDS = 60.0
 class WorkspaceHints:
     """The watchers of a provider, and the watches that notify them."""
 
-    def __init__(self, client: IKubeClient, clock: Any, due: Callable[[], list[Physical]]) -> None:
+    def __init__(
+        self, client: IKubeClient, clock: IReactorTime, due: Callable[[], list[Physical]]
+    ) -> None:
         self._client, self._clock, self._due = client, clock, due
         self._loop = PokedLoop(self._look, clock, TICK_SECONDS)
         self._watchers = Watchers("workspaces", self._begin, self._end)

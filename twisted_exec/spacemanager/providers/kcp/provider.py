@@ -15,9 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
 from zope.interface import implementer
 
 from twisted_exec.api.kinds import SERVICEACCOUNTS, TOKENREVIEWS
@@ -109,7 +110,7 @@ class KcpProvider(CoroutineProvider):
         spec: ProviderSpec,
         settings: KcpSettings,
         client: IKubeClient,
-        clock: Any,
+        clock: IReactorTime,
         now: Callable[[], float],
         known: Callable[[], Awaitable[Sequence[Physical]]] = _nothing_found,
     ) -> None:

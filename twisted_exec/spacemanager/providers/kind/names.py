@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
 
 from twisted_exec.api.status import BadGateway, Invalid, one_line
 from twisted_exec.control.backoff import Backoff
@@ -32,7 +33,7 @@ class NamePoller:
 
     def __init__(
         self,
-        clock: Any,
+        clock: IReactorTime,
         names: Callable[[], Awaitable[Sequence[str]]],
         unsettled: Callable[[], Sequence[Physical]],
         seconds: float = POLL_SECONDS,

@@ -18,6 +18,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
 from zope.interface import implementer
 
 from twisted_exec.api import names
@@ -73,7 +74,7 @@ class KubeFlex(CoroutineProvider):
     def __init__(
         self,
         cluster: ProviderCluster,
-        clock: Any,
+        clock: IReactorTime,
         allowed: Collection[str] = ALLOWED,
         allowing: str = "name it in the provider's Secret",
     ) -> None:
