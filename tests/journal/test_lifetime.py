@@ -10,7 +10,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.journal.lifetime import Lifetime
-from twisted_exec.streaming.lives import ImpossibleTransition
+from twisted_exec.streaming.lifecycle import ImpossibleTransition
 
 
 class LifetimeTests(SynchronousTestCase):

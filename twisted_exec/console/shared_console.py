@@ -42,7 +42,7 @@ from twisted_exec.streaming.interfaces import (
     IConsole,
     TerminalSize,
 )
-from twisted_exec.streaming.lives import Living
+from twisted_exec.streaming.lifecycle import Living
 from twisted_exec.wire.marks import Notice, OpenRecording
 from twisted_exec.wire.notices import decode_notice
 

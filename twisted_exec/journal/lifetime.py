@@ -13,7 +13,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
 from twisted_exec.control.timers import Timers
-from twisted_exec.streaming.lives import Living
+from twisted_exec.streaming.lifecycle import Living
 
 _Result = TypeVar("_Result")
 

@@ -32,7 +32,7 @@ from zope.interface import alsoProvides, implementer
 
 from twisted_exec.api.status import Conflict, NotFound
 from twisted_exec.streaming.kept_bytes import KeptBytes
-from twisted_exec.streaming.lives import Living
+from twisted_exec.streaming.lifecycle import Living
 from twisted_exec.streaming.transports import can_half_close
 from twisted_exec.tls.turns import IFramed
 from twisted_exec.wire.keys import digest, new_key

@@ -137,7 +137,7 @@ MODULES = [
     "streaming.http.upgrade_server",
     "streaming.http.websocket",
     "streaming.interfaces",
-    "streaming.lives",
+    "streaming.lifecycle",
     "streaming.paced_connection",
     "streaming.remotecommand.carrier",
     "streaming.remotecommand.carriers",

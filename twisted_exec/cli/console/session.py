@@ -38,7 +38,7 @@ from twisted_exec.cli.console.window import Window
 from twisted_exec.cli.messages import age, one_line
 from twisted_exec.console.notices import NOBODY, with_kind
 from twisted_exec.kube.recording_news import RecordingNews
-from twisted_exec.streaming.lives import Living
+from twisted_exec.streaming.lifecycle import Living
 from twisted_exec.streaming.remotecommand.stream import ConsoleStream, ConsoleUser
 from twisted_exec.wire.endings import POOL_DELETED, POWERED_OFF, REVOKED, Ending
 from twisted_exec.wire.marks import NoticeKind

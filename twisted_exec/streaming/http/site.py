@@ -38,7 +38,7 @@ from twisted_exec.program.session_limits import SessionLimits
 from twisted_exec.program.turns import SharedTurns
 from twisted_exec.streaming.http.documents import render
 from twisted_exec.streaming.http.memory_budget import Budget, SlowReader
-from twisted_exec.streaming.lives import Living
+from twisted_exec.streaming.lifecycle import Living
 from twisted_exec.streaming.subject import Subject
 from twisted_exec.streaming.transports import close_behind, unread
 from twisted_exec.tls.deadlines import Deadline

@@ -13,7 +13,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.python.failure import Failure
 
 from twisted_exec.streaming.kept_bytes import KeptBytes
-from twisted_exec.streaming.lives import Living
+from twisted_exec.streaming.lifecycle import Living
 from twisted_exec.streaming.splice import Splice, SpliceEnd
 from twisted_exec.wire.endings import Ending
 from twisted_exec.wire.frame_boundaries import FrameBoundaries

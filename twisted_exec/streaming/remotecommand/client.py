@@ -25,7 +25,7 @@ from twisted_exec.streaming.http.upgrade_client import (
     upgrade,
 )
 from twisted_exec.streaming.interfaces import INTERNAL, Break, Ending, Role, TerminalSize
-from twisted_exec.streaming.lives import Living
+from twisted_exec.streaming.lifecycle import Living
 from twisted_exec.streaming.remotecommand.carrier import ClientCarrier
 from twisted_exec.streaming.remotecommand.carriers import (
     OVER_SPDY,

@@ -33,7 +33,7 @@ from twisted_exec.streaming.interfaces import (
     Role,
     TerminalSize,
 )
-from twisted_exec.streaming.lives import Living
+from twisted_exec.streaming.lifecycle import Living
 from twisted_exec.streaming.remotecommand.client import LEAVE_SECONDS, ConsoleClient, Reopen
 from twisted_exec.streaming.remotecommand.input_log import InputLog
 from twisted_exec.streaming.remotecommand.stream import ConsoleStream, ConsoleUser, MarkUser

@@ -23,7 +23,7 @@ from twisted_exec.streaming.interfaces import (
     ITermsAttachment,
     TerminalSize,
 )
-from twisted_exec.streaming.lives import Living
+from twisted_exec.streaming.lifecycle import Living
 from twisted_exec.streaming.rejoinable_transport import RejoinableTransport
 from twisted_exec.streaming.remotecommand.carrier import ServerCarrier
 from twisted_exec.streaming.remotecommand.carriers import StreamLimits

@@ -31,7 +31,7 @@ from twisted_exec.streaming.interfaces import (
     SHUTTING_DOWN,
     Ending,
 )
-from twisted_exec.streaming.lives import Living
+from twisted_exec.streaming.lifecycle import Living
 from twisted_exec.streaming.sessions.endings import MachineKey, PoolKey
 from twisted_exec.streaming.sessions.openings import (
     AT_ONCE,

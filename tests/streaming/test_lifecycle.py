@@ -1,4 +1,4 @@
-"""Tests of :mod:`twisted_exec.streaming.lives`."""
+"""Tests of :mod:`twisted_exec.streaming.lifecycle`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import Enum
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.streaming.lives import ImpossibleTransition, Living
+from twisted_exec.streaming.lifecycle import ImpossibleTransition, Living
 
 
 class DoorLife(Enum):

@@ -1,4 +1,4 @@
-"""Lives: an object has one phase at a time, and a table of the phases that may follow each."""
+"""The lifecycle of an object: one phase at a time, and a table of the phases that may follow each."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class ImpossibleTransition(RuntimeError):
 
 class Living(Generic[Phase]):
     """
-    A base of objects with a life.
+    A base of objects with a lifecycle.
 
     :cvar transitions: what may follow each phase.
     :ivar life: the present phase.
