@@ -299,12 +299,13 @@ def endings(split: int, document: bytes) -> None:
 
 
 def session_blocks(split: int, data: bytes) -> None:
-    """The bytes of a session are the same on any split, and end at the first mark."""
+    """The bytes of a session are the same on any split, and end at the first mark of an end."""
     expected, start, is_over = b"", 0, False
     while not is_over and start + blocks.HEAD_BYTES <= len(data):
         end = start + blocks.HEAD_BYTES
-        length = int.from_bytes(data[start:end], "big")
-        is_over = length in (0, blocks.LONGEST + 1)
+        head = data[start:end]
+        is_over = head in (blocks.Mark.END.value, blocks.Mark.READY.value)
+        length = len(data) if head == blocks.Mark.PLAIN.value else int.from_bytes(head, "big")
         if not is_over:
             expected += data[end : end + length]
         start = end + length
