@@ -84,7 +84,7 @@ class BlockedTests(StreamCase):
     def waiting_bytes(self) -> int:
         """Return how much input waits for the machine."""
         (viewer,) = self.shared.viewers
-        return viewer._transport._input._queue._cost  # A bound that nobody outside can see.
+        return viewer._transport._input.cost  # A bound that nobody outside can see.
 
     async def more_output(self) -> None:
         """The machine goes on printing, and the user sees it."""
