@@ -72,10 +72,8 @@ class UsagePages:
     """The handlers of both paths."""
 
     def __init__(self, collaborators: KubeletCollaborators) -> None:
-        self._collaborators, self._usage = (
-            collaborators,
-            LeavesUsage(collaborators.leaves, collaborators.clock),
-        )
+        self._collaborators = collaborators
+        self._usage = LeavesUsage(collaborators.leaves, collaborators.clock)
 
     async def summary(self, context: RequestContext) -> None:
         node = await self._collaborators.admit(context)

@@ -219,8 +219,8 @@ class ResumableServer(ConsoleServer):
             self._hear()
         super().received(channel, data)
 
-    def _settle(self, pieces: int) -> None:
-        self.settled += pieces
+    def _settle(self, number: int) -> None:
+        self.settled += number
         self._acks.settled(self.settled)
 
     def ended(self, channel: Channel) -> None:

@@ -475,8 +475,8 @@ class ConsoleServer(Living[ServedLife]):
         else:
             self._tell_if_due(NO_BREAK if isinstance(item, Break) else NO_ROLES)
 
-    def _settle(self, pieces: int) -> None:
-        """Take note that the attachment has so many pieces of input, or that they were discarded for good."""
+    def _settle(self, number: int) -> None:
+        """Take note of pieces of input that the attachment has, or that were discarded for good."""
 
     def _accepted_bytes(self) -> int:
         """Return the input of the session until now, without what the attachment has discarded."""
