@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gc
 import io
 import os
 import re
@@ -110,6 +111,7 @@ class CommandTests(SynchronousTestCase):
         out, err = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             try:
+                self.addCleanup(gc.enable)  # a client goes on without it until its console is open
                 code = main(["--ssh-config", *arguments])
             except SystemExit as ended:
                 code = int(ended.code or 0)
