@@ -30,6 +30,9 @@ class GarbagePolicyTests(SynchronousTestCase):
     """Tests for :class:`GarbagePolicy`."""
 
     def setUp(self) -> None:
+        # Whatever ran in this process before: clients begin without a collector.
+        self.addCleanup(gc.enable if gc.isenabled() else gc.disable)
+        gc.enable()
         self.before = gc.get_threshold()
         self.clock = Clock()
         self.policy = GarbagePolicy(self.clock)
